@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Element types and the view of an n-dimensional array that somebody else owns. The numbers of DType are those of the
+ * GGUF file format, so that a file's type id needs no translation. Any thread.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum DType {
+    DTYPE_F32 = 0,
+    DTYPE_F16 = 1,
+    DTYPE_Q4_0 = 2,
+    DTYPE_Q4_1 = 3,
+    DTYPE_Q8_0 = 8,
+    DTYPE_Q6_K = 14,
+    DTYPE_BF16 = 30,
+} DType;
+
+typedef struct DTypeInfo {
+    const char *name;
+    uint32_t block_elements; /* elements that share a scale, along dim[0] */
+    uint32_t block_bytes;
+} DTypeInfo;
+
+/* NULL for a type that longwave does not read. */
+const DTypeInfo *dtype_info(DType type);
+/* Bytes of n elements, n a multiple of the block. */
+size_t dtype_row_bytes(DType type, uint64_t n);
+
+enum { TENSOR_MAX_DIMS = 4 };
+
+typedef struct TensorView {
+    const void *data;
+    DType type;
+    uint32_t n_dims;
+    uint64_t dim[TENSOR_MAX_DIMS]; /* dim[0] is contiguous; unused ones are 1 */
+} TensorView;

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All options of all subcommands, as one plain struct that is immutable after config_load. One table in config.c makes
+ * command line, environment (LONGWAVE_<NAME>), file ([section] key = value), help, example file and reference; later
+ * sources win: defaults, file, environment, command line. Strings live as long as the Config. Any thread after load.
+ */
+#pragma once
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/tensor.h"
+
+typedef enum DeviceKind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA } DeviceKind;
+typedef enum CacheMode { CACHE_ON, CACHE_EXACT, CACHE_OFF } CacheMode;
+
+/* Which subcommands take an option (bits of ConfigOption.commands). */
+typedef enum CommandId {
+    CMD_SERVE = 1, CMD_INSPECT = 2, CMD_GENERATE = 4, CMD_TOKENIZE = 8, CMD_BENCH = 16, CMD_EVAL = 32, CMD_CALIBRATE = 64,
+} CommandId;
+
+typedef struct Config {
+    Arena arena;
+    /* model */
+    const char *model; /* NULL: not given */
+    const char *alias; /* NULL: the file's general.name */
+    DeviceKind device;
+    uint32_t device_index;
+    uint32_t context; /* 0: the model's */
+    uint32_t threads; /* 0: all available */
+    DType kv_type;    /* F16 on the CPU by default */
+    /* server */
+    const char *host; /* "unix:PATH" too */
+    uint16_t port;
+    const char *api_key_file;
+    const char *api_key;
+    uint64_t max_body; /* bytes */
+    uint32_t max_queue;
+    uint64_t max_queue_tokens;
+    uint32_t max_output_tokens; /* 0: the context */
+    uint32_t drain_timeout_s, request_timeout_s; /* 0: none */
+    /* batching */
+    uint32_t prefill_chunk;
+    /* logging */
+    LogLevel log_level;
+    LogFormat log_format;
+    /* generate, tokenize, inspect */
+    const char *prompt; /* -p */
+    const char *file;   /* -f: read the prompt from a file, "-" is stdin */
+    bool raw;           /* generate: no chat template */
+    bool json;
+    uint32_t max_tokens; /* -n */
+    float temperature, top_p, min_p;
+    uint32_t top_k;
+    uint64_t seed;
+    bool has_seed;
+    const char *shape; /* inspect --shape */
+    bool tensors;      /* inspect --tensors: list them all */
+} Config;
+
+/*
+ * argv without the program's and subcommand's name. Fails with ERR_INVALID naming option (and file and line), or sets
+ * *ret_help when --help was there. A key that the table lacks is an error with the nearest known name.
+ */
+LW_CHECK bool config_load(CommandId command, int argc, char **argv, Config *ret_config, bool *ret_help, Error *error);
+void config_done(Config *config);
+
+/* Help text of one subcommand; an example file; the reference in Markdown: all from the table. */
+void config_print_help(CommandId command, const char *program);
+void config_print_example(void);
+void config_print_reference(void);

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Model families. A family is one row: how to read its shape from metadata, how to bind its tensors, how to run one layer.
+ * One file each (llama.c, ...), read top to bottom. Adding a family is one file and one row.
+ */
+#pragma once
+#include "base/arena.h"
+#include "base/tensor.h"
+#include "engine/model/gguf.h"
+
+/* Where a rotary pair's members stand in the file's Q and K rows; both end in the order of kernels/pointwise/rope.h. */
+typedef enum RopeLayout { ROPE_INTERLEAVED, ROPE_HALF_SPLIT } RopeLayout;
+
+/* Dimensions of a model; plain data, immutable after load. */
+typedef struct ModelShape {
+    char architecture[32]; /* general.architecture */
+    char name[128];        /* general.name, or the file's name */
+    uint32_t n_layers, n_embd, n_ff, n_vocab;
+    uint32_t n_heads, n_kv_heads, head_dim; /* of K; V's head_dim is v_dim */
+    uint32_t v_dim;
+    uint32_t rope_dim; /* rotated channels of a head, even, <= head_dim */
+    RopeLayout rope_layout;
+    double rope_base;
+    double rope_linear_factor; /* positions are divided by it; 1: none */
+    uint32_t train_context;
+    float norm_eps;
+    float embed_scale;     /* 1 for llama */
+    float attention_scale; /* 1/sqrt(head_dim) for llama */
+    bool tied_output;
+    uint64_t n_params;
+    uint64_t weight_bytes;
+} ModelShape;
+
+typedef struct ModelFamily ModelFamily;
+
+/* By general.architecture; ERR_UNSUPPORTED names it and lists the known ones. */
+LW_CHECK bool family_find(const Gguf *gguf, const ModelFamily **ret_family, Error *error);
+/* Every field checked against the others and against sane limits; an error names the key. */
+LW_CHECK bool family_read_shape(const ModelFamily *family, const Gguf *gguf, ModelShape *ret_shape, Error *error);
+
+/* Effective angular velocity of each pair in fp64, ascending, after all scaling: [rope_dim / 2] (sparse-attention.md C1). */
+LW_CHECK bool family_rope_theta(const ModelShape *shape, const Gguf *gguf, double *ret_theta, Error *error);
+
+/* KV bytes of one token over all layers. */
+uint64_t shape_kv_bytes_per_token(const ModelShape *shape, DType kv_type);
+
+/* The named shapes of interfaces.md (llama-3.1-8b, ...) for 'inspect --shape' and 'bench --synthetic'; NULL: no such name. */
+const ModelShape *shape_by_name(const char *name);
+/* i-th named shape's name, or NULL past the end. */
+const char *shape_name_at(size_t i);

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All that engine/ sees of the kernels: one struct of function pointers, filled once for a device. A kernel returns
+ * false only for parameters it has no variant for, which kernels_check finds at start-up, or for a device error.
+ */
+#pragma once
+#include "kernels/attention/attention.h"
+#include "kernels/attention/kv_append.h"
+#include "kernels/linear/matmul.h"
+#include "kernels/pointwise/embed.h"
+#include "kernels/pointwise/glu.h"
+#include "kernels/pointwise/rmsnorm.h"
+#include "kernels/pointwise/rope.h"
+#include "kernels/pointwise/vector_add.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct KernelTable {
+    const char *name; /* "cpu-avx512-vnni", "cpu-avx2", "cpu-scalar", "cuda" */
+    bool (*embed)(const EmbedParams *, Stream);
+    bool (*rmsnorm)(const RmsNormParams *, Stream);
+    bool (*matmul)(const MatmulParams *, Stream);
+    bool (*rope_table)(const RopeTableParams *, Stream);
+    bool (*rope)(const RopeParams *, Stream);
+    bool (*kv_append)(const KvAppendParams *, Stream);
+    bool (*attention)(const AttentionParams *, Stream);
+    bool (*glu)(const GluParams *, Stream);
+    bool (*vector_add)(const VectorAddParams *, Stream);
+} KernelTable;
+
+const KernelTable *kernels_cpu(void);
+const KernelTable *kernels_ref(void); /* the reference twins behind the same interface, one thread: for tests */
+#ifdef LW_CUDA
+/* NULL and a message when no usable device is there. */
+const KernelTable *kernels_cuda(int device, Error *error);
+#endif
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every message between the loop thread and the engine thread, and who owns what after sending. Commands go down
+ * (loop -> engine), events come up (engine -> loop), each over one bounded SpscQueue. A payload changes owner when the
+ * push succeeds: the receiver frees it.
+ */
+#pragma once
+#include "base/arena.h"
+#include "engine/sample/sampler.h"
+#include "engine/sample/stop.h"
+
+typedef uint64_t RequestId; /* never reused in a process; 0 is none */
+
+/* Everything the engine needs to know of one request; lives in its own arena, which request_free ends. */
+typedef struct Request {
+    RequestId id;
+    Arena arena; /* owns all that is below, and the Request itself is malloc'ed */
+    const uint32_t *prompt;
+    uint32_t n_prompt;   /* >= 1 */
+    uint32_t max_tokens; /* >= 1 unless prompt_logprobs alone is wanted (echo with 0); n_prompt + max_tokens <= context */
+    uint32_t min_tokens;
+    uint32_t n_choices;  /* n */
+    SamplingParams sampling;
+    StopStrings stop;
+    const uint32_t *stop_ids; /* [n_stop_ids] besides the model's own end tokens */
+    uint32_t n_stop_ids;
+    bool ignore_eos;
+    bool show_special; /* control tokens appear as text (completions with token-level tools); default false */
+    bool want_logprobs;
+    uint32_t n_top_logprobs;  /* 0..20 */
+    bool want_prompt_logprobs; /* completions with echo and logprobs */
+    uint64_t deadline_usec;   /* monotonic; 0: none */
+    uint64_t arrival_usec;
+} Request;
+
+/* NULL when memory is out. */
+Request *request_new(RequestId id, size_t max_arena_bytes);
+void request_free(Request *request);
+
+typedef enum CommandKind { COMMAND_SUBMIT, COMMAND_CANCEL, COMMAND_STOP } CommandKind;
+
+typedef struct Command {
+    CommandKind kind;
+    RequestId id;
+    Request *request; /* SUBMIT: now the engine's */
+} Command;
+
+typedef enum FinishReason { FINISH_STOP, FINISH_LENGTH } FinishReason;
+
+/* One generated (or, before the first, one prompt) token. */
+typedef struct EventToken {
+    SampleResult sample;  /* logprob and top are set only when asked for */
+    uint32_t text_bytes;  /* how much of the event's text this token released */
+} EventToken;
+
+typedef enum EventKind {
+    EVENT_STARTED,  /* left the queue: prefill begins */
+    EVENT_PROGRESS, /* prefill went on */
+    EVENT_TOKENS,   /* text of one choice; text may be empty while bytes are held back */
+    EVENT_CHOICE_DONE,
+    EVENT_DONE,     /* last event of a request that went well, or was cancelled after it began */
+    EVENT_FAILED,   /* last event of a request that did not */
+    EVENT_STATS,    /* about every 100 ms while busy, and when going idle */
+    EVENT_STOPPED,  /* last event of all, after COMMAND_STOP */
+} EventKind;
+
+typedef struct TokensPayload {
+    bool is_prompt; /* prompt tokens with their log-probabilities, for echo */
+    uint32_t n_tokens;
+    EventToken *tokens; /* [n_tokens] */
+    char *text;         /* whole UTF-8 code points */
+    uint32_t text_bytes;
+} TokensPayload;
+
+/* What one request cost; with EVENT_DONE and EVENT_FAILED. */
+typedef struct RequestTimings {
+    uint64_t queue_usec, prefill_usec, decode_usec;
+    uint32_t prompt_tokens, cached_tokens, completion_tokens; /* completion: over all choices */
+} RequestTimings;
+
+/* Counters since start; gauges of the moment. */
+typedef struct EngineStats {
+    uint64_t steps, last_step_usec; /* monotonic time of the last finished step */
+    uint64_t prompt_tokens, generated_tokens, cancelled, failed, finished, non_finite;
+    uint32_t running, waiting;
+    uint32_t kv_tokens_used, kv_tokens_total;
+} EngineStats;
+
+typedef struct Event {
+    EventKind kind;
+    RequestId id;
+    uint32_t choice;
+    union {
+        TokensPayload *tokens; /* EVENT_TOKENS: now the loop's */
+        FinishReason finish;   /* EVENT_CHOICE_DONE */
+        struct { uint32_t done, total; } progress; /* EVENT_PROGRESS, tokens */
+        RequestTimings timings; /* EVENT_DONE */
+        Error *error;           /* EVENT_FAILED: now the loop's */
+        EngineStats *stats;     /* EVENT_STATS: now the loop's */
+    };
+} Event;
+
+/* Frees the payload of an event that was popped. */
+void event_done(Event *event);

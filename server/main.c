@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* longwave: picks the subcommand. Wiring only; each subcommand is one file in server/cmd/ and one row here. */
+#include "server/cmd/cmd.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    CmdMain run;
+    const char *what;
+} commands[] = {
+    {NULL, NULL, NULL},
+};
+
+static void usage(FILE *out)
+{
+    fputs("usage: longwave COMMAND [OPTIONS]\n\ncommands:\n", out);
+    for (size_t i = 0; commands[i].name; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].what);
+    fputs("\n'longwave COMMAND --help' lists a command's options; 'longwave --version' prints the version.\n", out);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        usage(stderr);
+        return 2;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        usage(stdout);
+        return 0;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        puts("longwave " LW_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; commands[i].name; i++)
+        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 2, argv + 2);
+    fprintf(stderr, "longwave: unknown command '%s'\n", argv[1]);
+    usage(stderr);
+    return 2;
+}
