@@ -16,6 +16,9 @@ typedef enum GgufType {
     GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
 } GgufType;
 
+/* "u8", ..., "string", as errors name them. */
+const char *gguf_type_name(GgufType type);
+
 /* Bytes inside the mapping; may hold any byte, no NUL at the end. */
 typedef struct GgufString {
     const char *data;
@@ -24,11 +27,11 @@ typedef struct GgufString {
 
 typedef struct GgufKv {
     GgufString key;
-    GgufType type;         /* of the value; of the elements when is_array */
+    GgufType type; /* of the value; of the elements when is_array */
     bool is_array;
-    uint64_t n;            /* elements; 1 for a scalar */
-    const uint8_t *data;   /* raw little-endian values, unaligned; strings: u64 length + bytes, one after another */
-    uint64_t offset;       /* of the key, in the file */
+    uint64_t n;          /* elements; 1 for a scalar */
+    const uint8_t *data; /* raw little-endian values, unaligned; strings: u64 length + bytes, one after another */
+    uint64_t offset;     /* of the key, in the file */
 } GgufKv;
 
 typedef struct GgufTensor {
@@ -50,8 +53,8 @@ const GgufKv *gguf_kv_at(const Gguf *gguf, size_t i);
 size_t gguf_n_tensors(const Gguf *gguf);
 const GgufTensor *gguf_tensor_at(const Gguf *gguf, size_t i);
 
-const GgufKv *gguf_find(const Gguf *gguf, const char *key);          /* NULL: absent */
-const GgufTensor *gguf_tensor(const Gguf *gguf, const char *name);   /* NULL: absent */
+const GgufKv *gguf_find(const Gguf *gguf, const char *key);        /* NULL: absent */
+const GgufTensor *gguf_tensor(const Gguf *gguf, const char *name); /* NULL: absent */
 
 /*
  * Typed getters. gguf_get_* fail when the key is absent or has another type or range ("key 'x' at offset n: ..."); any
@@ -65,10 +68,10 @@ LW_CHECK bool gguf_opt_u32(const Gguf *gguf, const char *key, uint32_t *value, E
 LW_CHECK bool gguf_opt_f32(const Gguf *gguf, const char *key, float *value, Error *error);
 LW_CHECK bool gguf_opt_bool(const Gguf *gguf, const char *key, bool *value, Error *error);
 LW_CHECK bool gguf_opt_string(const Gguf *gguf, const char *key, GgufString *value, Error *error);
-/* The key-value of an array with that element type (integers: any width of the wanted signedness or wider range). */
+/* An array with that element type; any integer type serves for another whose range holds every element. */
 LW_CHECK bool gguf_get_array(const Gguf *gguf, const char *key, GgufType element, const GgufKv **ret_kv, Error *error);
 
-/* Element i of a numeric scalar or array, converted; i < kv->n. */
+/* Element i of a numeric scalar or array, converted; i < kv->n. U64 beyond INT64_MAX becomes INT64_MAX. */
 int64_t gguf_int_at(const GgufKv *kv, uint64_t i);
 double gguf_float_at(const GgufKv *kv, uint64_t i);
 
