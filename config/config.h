@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All options of all subcommands, as one plain struct that is immutable after config_load. One table in config.c makes
+ * All options of all subcommands, as one plain struct that is immutable after config_load. One table in options.c makes
  * command line, environment (LONGWAVE_<NAME>), file ([section] key = value), help, example file and reference; later
  * sources win: defaults, file, environment, command line. Strings live as long as the Config. Any thread after load.
  */
@@ -10,9 +10,6 @@
 #include "base/log.h"
 #include "base/tensor.h"
 
-typedef enum DeviceKind { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA } DeviceKind;
-typedef enum CacheMode { CACHE_ON, CACHE_EXACT, CACHE_OFF } CacheMode;
-
 /* Which subcommands take an option (bits of ConfigOption.commands). */
 typedef enum CommandId {
     CMD_SERVE = 1, CMD_INSPECT = 2, CMD_GENERATE = 4, CMD_TOKENIZE = 8, CMD_BENCH = 16, CMD_EVAL = 32, CMD_CALIBRATE = 64,
@@ -20,16 +17,15 @@ typedef enum CommandId {
 
 typedef struct Config {
     Arena arena;
+    const char *config; /* path of the file that was read; NULL: none */
     /* model */
     const char *model; /* NULL: not given */
     const char *alias; /* NULL: the file's general.name */
-    DeviceKind device;
-    uint32_t device_index;
     uint32_t context; /* 0: the model's */
     uint32_t threads; /* 0: all available */
-    DType kv_type;    /* F16 on the CPU by default */
+    DType kv_type;    /* F32, F16 or BF16 */
     /* server */
-    const char *host; /* "unix:PATH" too */
+    const char *host;
     uint16_t port;
     const char *api_key_file;
     const char *api_key;
@@ -48,9 +44,9 @@ typedef struct Config {
     const char *file;   /* -f: read the prompt from a file, "-" is stdin */
     bool raw;           /* generate: no chat template */
     bool json;
-    uint32_t max_tokens; /* -n */
+    uint32_t max_tokens; /* -n; 0: what the context has room for */
     float temperature, top_p, min_p;
-    uint32_t top_k;
+    uint32_t top_k; /* 0: all */
     uint64_t seed;
     bool has_seed;
     const char *shape; /* inspect --shape */
@@ -58,8 +54,9 @@ typedef struct Config {
 } Config;
 
 /*
- * argv without the program's and subcommand's name. Fails with ERR_INVALID naming option (and file and line), or sets
- * *ret_help when --help was there. A key that the table lacks is an error with the nearest known name.
+ * argv without the program's and subcommand's name. Fails with an error naming the option (and file and line), or sets
+ * *ret_help when --help was there; *ret_config then holds the defaults. A key that the table lacks is an error with the
+ * nearest known name. After true, config_done is due.
  */
 LW_CHECK bool config_load(CommandId command, int argc, char **argv, Config *ret_config, bool *ret_help, Error *error);
 void config_done(Config *config);

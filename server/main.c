@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* longwave: picks the subcommand. Wiring only; each subcommand is one file in server/cmd/ and one row here. */
+#include "config/config.h"
 #include "server/cmd/cmd.h"
 
 #include <stdio.h>
@@ -17,7 +18,9 @@ static void usage(FILE *out)
 {
     fputs("usage: longwave COMMAND [OPTIONS]\n\ncommands:\n", out);
     for (size_t i = 0; commands[i].name; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].what);
-    fputs("\n'longwave COMMAND --help' lists a command's options; 'longwave --version' prints the version.\n", out);
+    fputs("\n'longwave COMMAND --help' lists a command's options; 'longwave --version' prints the version,\n"
+          "'longwave --options-example' an example configuration, '--options-reference' the reference in Markdown.\n",
+          out);
 }
 
 int main(int argc, char **argv)
@@ -32,6 +35,14 @@ int main(int argc, char **argv)
     }
     if (!strcmp(argv[1], "--version")) {
         puts("longwave " LW_VERSION);
+        return 0;
+    }
+    if (!strcmp(argv[1], "--options-reference")) {
+        config_print_reference();
+        return 0;
+    }
+    if (!strcmp(argv[1], "--options-example")) {
+        config_print_example();
         return 0;
     }
     for (size_t i = 0; commands[i].name; i++)

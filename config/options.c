@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    MODEL_USERS = CMD_SERVE | CMD_INSPECT | CMD_GENERATE | CMD_TOKENIZE,
+    RUNNERS = CMD_SERVE | CMD_GENERATE,
+    PROMPTED = CMD_GENERATE | CMD_TOKENIZE,
+};
+
+const ConfigCommand config_commands[] = {
+    {CMD_SERVE, "serve", "answer the OpenAI HTTP API"},
+    {CMD_GENERATE, "generate", "answer one prompt on the terminal"},
+    {CMD_TOKENIZE, "tokenize", "show the token ids of a text"},
+    {CMD_INSPECT, "inspect", "show what a GGUF file or a named shape holds and needs"},
+};
+const size_t config_n_commands = sizeof config_commands / sizeof *config_commands;
+
+static const OptionChoice kv_types[] = {{"f32", DTYPE_F32}, {"f16", DTYPE_F16}, {"bf16", DTYPE_BF16}, {NULL, 0}};
+static const OptionChoice log_levels[] = {
+    {"error", LOG_ERROR}, {"warn", LOG_WARN}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}, {NULL, 0}};
+static const OptionChoice log_formats[] = {{"text", LOG_TEXT}, {"json", LOG_JSON}, {NULL, 0}};
+
+#define FIELD(f) .offset = offsetof(Config, f), .width = sizeof(((Config *)0)->f)
+
+const ConfigOption config_options[] = {
+    {"config", .kind = OPTION_TEXT, FIELD(config), .commands = MODEL_USERS, .metavar = "PATH",
+     .help = "INI file with options; the environment and the command line win over it"},
+
+    {"model", 'm', OPTION_TEXT, FIELD(model), .section = "model", .commands = MODEL_USERS,
+     .required = CMD_SERVE | CMD_GENERATE | CMD_TOKENIZE, .metavar = "PATH", .help = "GGUF file"},
+    {"alias", .kind = OPTION_TEXT, FIELD(alias), .shown = "the file's general.name", .section = "model",
+     .commands = CMD_SERVE, .metavar = "NAME", .help = "model name that requests use"},
+    {"ctx", 'c', OPTION_TOKENS, FIELD(context), .fallback = "0", .shown = "the model's", .max = 1u << 24,
+     .section = "model", .commands = RUNNERS | CMD_INSPECT, .metavar = "TOKENS",
+     .help = "largest context of one request, prompt and answer together"},
+    {"threads", 't', OPTION_INTEGER, FIELD(threads), .fallback = "0", .shown = "all CPUs", .max = 1024,
+     .section = "model", .commands = RUNNERS, .metavar = "N", .help = "CPU threads that compute"},
+    {"kv_type", .kind = OPTION_CHOICE, FIELD(kv_type), .fallback = "f16", .choices = kv_types, .section = "model",
+     .commands = RUNNERS | CMD_INSPECT, .metavar = "TYPE", .help = "element type of the KV cache"},
+    {"prefill_chunk", .kind = OPTION_INTEGER, FIELD(prefill_chunk), .fallback = "256", .min = 1, .max = 65536,
+     .section = "model", .commands = RUNNERS, .metavar = "TOKENS", .help = "prompt tokens computed in one step"},
+
+    {"host", .kind = OPTION_TEXT, FIELD(host), .fallback = "127.0.0.1", .section = "server", .commands = CMD_SERVE,
+     .metavar = "ADDRESS", .help = "address to listen on"},
+    {"port", .kind = OPTION_INTEGER, FIELD(port), .fallback = "8080", .min = 1, .max = 65535, .section = "server",
+     .commands = CMD_SERVE, .metavar = "PORT", .help = "TCP port to listen on"},
+    {"api_key_file", .kind = OPTION_TEXT, FIELD(api_key_file), .section = "server", .commands = CMD_SERVE,
+     .metavar = "PATH", .help = "file of API keys, one a line, as KEY or NAME:KEY"},
+    {"api_key", .kind = OPTION_TEXT, FIELD(api_key), .commands = CMD_SERVE, .metavar = "KEY",
+     .help = "one API key, for tests: other users of the machine can see a command line"},
+    {"max_body", .kind = OPTION_BYTES, FIELD(max_body), .fallback = "32MiB", .min = 1024, .max = 1u << 30,
+     .section = "server", .commands = CMD_SERVE, .metavar = "SIZE", .help = "largest request body; beyond it: 413"},
+    {"max_queue", .kind = OPTION_INTEGER, FIELD(max_queue), .fallback = "256", .max = 1u << 16, .section = "server",
+     .commands = CMD_SERVE, .metavar = "N", .help = "requests that may wait; beyond it: 429"},
+    {"max_queue_tokens", .kind = OPTION_TOKENS, FIELD(max_queue_tokens), .fallback = "4M", .min = 1, .max = 1ull << 40,
+     .section = "server", .commands = CMD_SERVE, .metavar = "TOKENS",
+     .help = "prompt tokens that may wait in all; beyond it: 429"},
+    {"max_output_tokens", .kind = OPTION_TOKENS, FIELD(max_output_tokens), .fallback = "0", .shown = "the context",
+     .max = 1u << 24, .section = "server", .commands = CMD_SERVE, .metavar = "TOKENS",
+     .help = "largest answer that a request may ask for"},
+    {"drain_timeout", .kind = OPTION_SECONDS, FIELD(drain_timeout_s), .fallback = "60s", .max = 86400,
+     .section = "server", .commands = CMD_SERVE, .metavar = "TIME",
+     .help = "how long open requests may go on after SIGTERM"},
+    {"request_timeout", .kind = OPTION_SECONDS, FIELD(request_timeout_s), .fallback = "none", .max = 30 * 86400,
+     .section = "server", .commands = CMD_SERVE, .metavar = "TIME", .help = "longest time one request may take"},
+
+    {"log_level", .kind = OPTION_CHOICE, FIELD(log_level), .fallback = "info", .choices = log_levels, .section = "log",
+     .commands = CMD_SERVE, .metavar = "LEVEL", .help = "least important lines to write"},
+    {"log_format", .kind = OPTION_CHOICE, FIELD(log_format), .fallback = "text", .choices = log_formats,
+     .section = "log", .commands = CMD_SERVE, .metavar = "FORMAT", .help = "text is logfmt"},
+
+    {"prompt", 'p', OPTION_TEXT, FIELD(prompt), .commands = PROMPTED, .metavar = "TEXT", .help = "the text"},
+    {"file", 'f', OPTION_TEXT, FIELD(file), .commands = PROMPTED, .metavar = "PATH",
+     .help = "read the text from a file; - is standard input"},
+    {"raw", .kind = OPTION_FLAG, FIELD(raw), .fallback = "off", .commands = CMD_GENERATE,
+     .help = "continue the text as it is, without the chat template"},
+    {"max_tokens", 'n', OPTION_TOKENS, FIELD(max_tokens), .fallback = "0", .shown = "what the context has room for",
+     .max = 1u << 24, .commands = CMD_GENERATE, .metavar = "TOKENS", .help = "longest answer"},
+    {"temperature", .kind = OPTION_REAL, FIELD(temperature), .fallback = "0.8", .real_max = 100,
+     .commands = CMD_GENERATE, .metavar = "T", .help = "0 always takes the likeliest token"},
+    {"top_p", .kind = OPTION_REAL, FIELD(top_p), .fallback = "1", .real_max = 1, .commands = CMD_GENERATE,
+     .metavar = "P", .help = "keep the likeliest tokens that reach this probability together"},
+    {"top_k", .kind = OPTION_INTEGER, FIELD(top_k), .fallback = "0", .shown = "all", .max = UINT32_MAX,
+     .commands = CMD_GENERATE, .metavar = "N", .help = "keep the N likeliest tokens"},
+    {"min_p", .kind = OPTION_REAL, FIELD(min_p), .fallback = "0", .real_max = 1, .commands = CMD_GENERATE,
+     .metavar = "P", .help = "drop tokens less likely than P times the likeliest"},
+    {"seed", .kind = OPTION_INTEGER, FIELD(seed), .seen_offset = offsetof(Config, has_seed), .fallback = "0",
+     .shown = "a random one", .max = UINT64_MAX, .commands = CMD_GENERATE, .metavar = "N",
+     .help = "same seed, same prompt: same text"},
+
+    {"shape", .kind = OPTION_TEXT, FIELD(shape), .commands = CMD_INSPECT, .metavar = "NAME",
+     .help = "a named shape instead of a file, such as llama-3.1-8b"},
+    {"tensors", .kind = OPTION_FLAG, FIELD(tensors), .fallback = "off", .commands = CMD_INSPECT,
+     .help = "list every tensor"},
+    {"json", .kind = OPTION_FLAG, FIELD(json), .fallback = "off", .commands = CMD_INSPECT | PROMPTED,
+     .help = "machine-readable output"},
+};
+const size_t config_n_options = sizeof config_options / sizeof *config_options;
+
+const char *config_command_name(CommandId command)
+{
+    for (size_t i = 0; i < config_n_commands; i++)
+        if (config_commands[i].id == command) return config_commands[i].name;
+    return "longwave";
+}
+
+static char plain(char c)
+{
+    return c == '-' ? '_' : c;
+}
+
+const ConfigOption *option_find(const char *name, size_t n)
+{
+    for (size_t i = 0; i < config_n_options; i++) {
+        const char *own = config_options[i].name;
+        size_t k = 0;
+        while (k < n && own[k] && plain(name[k]) == own[k]) k++;
+        if (k == n && !own[k]) return &config_options[i];
+    }
+    return NULL;
+}
+
+const ConfigOption *option_find_letter(char letter)
+{
+    for (size_t i = 0; i < config_n_options && letter; i++)
+        if (config_options[i].letter == letter) return &config_options[i];
+    return NULL;
+}
+
+enum { NAME_MAX_CHARS = 32 };
+
+/* Levenshtein distance of two names that are at most NAME_MAX_CHARS long. */
+static size_t edit_distance(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    size_t row[NAME_MAX_CHARS + 1];
+    for (size_t j = 0; j <= n_b; j++) row[j] = j;
+    for (size_t i = 1; i <= n_a; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            size_t replace = diagonal + (plain(a[i - 1]) != b[j - 1]);
+            size_t skip = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
+            diagonal = row[j];
+            row[j] = replace < skip ? replace : skip;
+        }
+    }
+    return row[n_b];
+}
+
+const char *option_nearest(const char *name, size_t n, uint32_t commands, bool file_only)
+{
+    if (n > NAME_MAX_CHARS) return NULL;
+    const char *best = NULL;
+    size_t best_distance = n / 3 + 2; /* further away it is no typing mistake */
+    for (size_t i = 0; i < config_n_options; i++) {
+        const ConfigOption *option = &config_options[i];
+        if (!(option->commands & commands) || (file_only && !option->section)) continue;
+        size_t distance = edit_distance(name, n, option->name, strlen(option->name));
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = option->name;
+        }
+    }
+    return best;
+}
+
+void option_flag_text(const ConfigOption *option, char text[static 64])
+{
+    snprintf(text, 64, "--%s", option->name);
+    for (char *c = text; *c; c++)
+        if (*c == '_') *c = '-';
+}
+
+void option_environment_text(const ConfigOption *option, char text[static 64])
+{
+    snprintf(text, 64, "LONGWAVE_%s", option->name);
+    for (char *c = text; *c; c++)
+        if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
+}

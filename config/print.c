@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *default_text(const ConfigOption *option)
+{
+    return option->shown ? option->shown : option->fallback ? option->fallback : "none";
+}
+
+static void print_choices(const ConfigOption *option, const char *between)
+{
+    for (const OptionChoice *choice = option->choices; choice && choice->name; choice++)
+        printf("%s%s", choice == option->choices ? "" : between, choice->name);
+}
+
+static void print_help_line(const ConfigOption *option)
+{
+    char flag[64], left[96];
+    option_flag_text(option, flag);
+    char letter[8] = "    ";
+    if (option->letter) snprintf(letter, sizeof letter, "-%c, ", option->letter);
+    int n = snprintf(left, sizeof left, "  %s%s%s%s", letter, flag, option->metavar ? " " : "",
+                     option->metavar ? option->metavar : "");
+    printf("%s%*s%s", left, n < 34 ? 34 - n : 2, "", option->help);
+    if (option->choices) {
+        fputs(": ", stdout);
+        print_choices(option, ", ");
+    }
+    if (option->kind != OPTION_FLAG && (option->fallback || option->shown)) printf(" [%s]", default_text(option));
+    putchar('\n');
+}
+
+void config_print_help(CommandId command, const char *program)
+{
+    const char *what = "";
+    for (size_t i = 0; i < config_n_commands; i++)
+        if (config_commands[i].id == command) what = config_commands[i].what;
+    printf("usage: %s %s [OPTIONS]\n\n%s\n\noptions:\n", program, config_command_name(command), what);
+    for (size_t i = 0; i < config_n_options; i++)
+        if (config_options[i].commands & command) print_help_line(&config_options[i]);
+    puts("  -h, --help                      this text\n\n"
+         "Each option can also come from the environment (LONGWAVE_PORT for --port); those that last, from a file\n"
+         "(--config). The command line wins over the environment, the environment over the file.");
+}
+
+/* Calls one() for every option of a file, with a heading before each section; rows of a section are neighbours. */
+static void for_each_section(void (*heading)(const char *section), void (*one)(const ConfigOption *option))
+{
+    const char *section = NULL;
+    for (size_t i = 0; i < config_n_options; i++) {
+        const ConfigOption *option = &config_options[i];
+        if (!option->section) continue;
+        if (!section || strcmp(section, option->section)) heading(option->section);
+        section = option->section;
+        one(option);
+    }
+}
+
+static void example_heading(const char *section)
+{
+    printf("\n[%s]\n", section);
+}
+
+static void example_option(const ConfigOption *option)
+{
+    printf("# %s", option->help);
+    if (option->choices) {
+        fputs(" (", stdout);
+        print_choices(option, ", ");
+        putchar(')');
+    }
+    if (option->shown) printf("; by default: %s", option->shown);
+    printf("\n#%s = %s\n", option->name, option->fallback ? option->fallback : "");
+}
+
+void config_print_example(void)
+{
+    puts("# longwave: example configuration, with the defaults. Use it with --config PATH.");
+    for_each_section(example_heading, example_option);
+}
+
+static void print_commands(uint32_t commands)
+{
+    bool first = true;
+    for (size_t i = 0; i < config_n_commands; i++)
+        if (commands & config_commands[i].id) {
+            printf("%s%s", first ? "" : ", ", config_commands[i].name);
+            first = false;
+        }
+}
+
+static void print_values(const ConfigOption *option)
+{
+    static const char *const unit[] = {
+        [OPTION_TEXT] = "text", [OPTION_FLAG] = "`on`, `off`", [OPTION_INTEGER] = "number", [OPTION_TOKENS] = "tokens",
+        [OPTION_BYTES] = "size", [OPTION_SECONDS] = "time", [OPTION_REAL] = "number",
+    };
+    if (option->kind == OPTION_CHOICE) {
+        putchar('`');
+        print_choices(option, "`, `");
+        putchar('`');
+        return;
+    }
+    fputs(unit[option->kind], stdout);
+    if (option->kind == OPTION_REAL)
+        printf(", %g to %g", option->real_min, option->real_max);
+    else if (option->kind != OPTION_TEXT && option->kind != OPTION_FLAG)
+        printf(", %llu to %llu", (unsigned long long)option->min, (unsigned long long)option->max);
+}
+
+static void reference_option(const ConfigOption *option)
+{
+    char flag[64];
+    option_flag_text(option, flag);
+    printf("| `%s`", flag);
+    if (option->letter) printf(", `-%c`", option->letter);
+    fputs(" | ", stdout);
+    print_values(option);
+    const char *tick = option->fallback && !option->shown ? "`" : "";
+    printf(" | %s%s%s | ", tick, default_text(option), tick);
+    print_commands(option->commands);
+    printf(" | %s |\n", option->help);
+}
+
+static void reference_heading(const char *section)
+{
+    printf("\n## [%s]\n\n| option | value | default | commands | meaning |\n|---|---|---|---|---|\n", section);
+}
+
+void config_print_reference(void)
+{
+    puts("# Options\n\n"
+         "Made by `longwave --options-reference` from the table in `config/options.c`; a test keeps it current.\n\n"
+         "An option is given on the command line (`--max-body 8MiB`, `--max-body=8MiB`, `--max_body 8MiB`), in the\n"
+         "environment (`LONGWAVE_MAX_BODY=8MiB`) or in an INI file named by `--config` (`max_body = 8MiB` in its\n"
+         "section). The command line wins over the environment, the environment over the file. An unknown key is an\n"
+         "error, in the file and on the command line.\n\n"
+         "Sizes and token counts take K, M, G as powers of 1024 (sizes also KiB, MiB, GiB, TiB); times take s, m, h.");
+    for_each_section(reference_heading, reference_option);
+    puts("\n## This run only: not in a file\n\n| option | value | default | commands | meaning |\n|---|---|---|---|---|");
+    for (size_t i = 0; i < config_n_options; i++)
+        if (!config_options[i].section) reference_option(&config_options[i]);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/value.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Unit {
+    const char *name;
+    uint64_t factor;
+    uint32_t kinds; /* bits: 1 << OptionKind */
+} Unit;
+
+enum { BYTES = 1 << OPTION_BYTES, TOKENS = 1 << OPTION_TOKENS, SECONDS = 1 << OPTION_SECONDS };
+
+static const Unit units[] = {
+    {"", 1, BYTES | TOKENS | SECONDS | 1 << OPTION_INTEGER},
+    {"B", 1, BYTES},
+    {"K", 1ull << 10, BYTES | TOKENS},
+    {"KiB", 1ull << 10, BYTES},
+    {"M", 1ull << 20, BYTES | TOKENS},
+    {"MiB", 1ull << 20, BYTES},
+    {"G", 1ull << 30, BYTES | TOKENS},
+    {"GiB", 1ull << 30, BYTES},
+    {"T", 1ull << 40, BYTES},
+    {"TiB", 1ull << 40, BYTES},
+    {"s", 1, SECONDS},
+    {"m", 60, SECONDS},
+    {"h", 3600, SECONDS},
+};
+
+static const char *const kind_wants[] = {
+    [OPTION_FLAG] = "on or off",
+    [OPTION_INTEGER] = "a whole number",
+    [OPTION_TOKENS] = "a whole number, K, M or G behind it for powers of 1024",
+    [OPTION_BYTES] = "a size such as 512K, 32MiB or 4G (powers of 1024)",
+    [OPTION_SECONDS] = "whole seconds, or a time such as 90s, 5m or 1h, or none",
+    [OPTION_REAL] = "a number",
+};
+
+static bool refuse(const ConfigOption *option, const char *text, Error *error)
+{
+    return error_set_param(error, ERR_INVALID, option->name, "'%s' is not %s", text, kind_wants[option->kind]);
+}
+
+static bool find_factor(const char *name, OptionKind kind, uint64_t *ret_factor)
+{
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if ((units[i].kinds & 1u << kind) && !strcmp(units[i].name, name)) {
+            *ret_factor = units[i].factor;
+            return true;
+        }
+    return false;
+}
+
+static bool out_of_range(const ConfigOption *option, const char *text, Error *error)
+{
+    return error_set_param(error, ERR_INVALID, option->name, "'%s' is not between %llu and %llu", text,
+                           (unsigned long long)option->min, (unsigned long long)option->max);
+}
+
+static bool set_whole(const ConfigOption *option, const char *text, void *field, Error *error)
+{
+    uint64_t value = 0, factor = 1;
+    bool fits = true;
+    const char *p = text;
+    for (; *p >= '0' && *p <= '9'; p++)
+        fits &= !__builtin_mul_overflow(value, 10u, &value) && !__builtin_add_overflow(value, (unsigned)(*p - '0'), &value);
+    bool none = option->kind == OPTION_SECONDS && !strcmp(text, "none");
+    if (!none && (p == text || !find_factor(p, option->kind, &factor))) return refuse(option, text, error);
+    fits &= !__builtin_mul_overflow(value, factor, &value);
+    if (!fits || value < option->min || value > option->max) return out_of_range(option, text, error);
+    uint16_t half = (uint16_t)value;
+    uint32_t word = (uint32_t)value;
+    const void *from = option->width == sizeof half ? (void *)&half : option->width == sizeof word ? (void *)&word : &value;
+    memcpy(field, from, option->width);
+    return true;
+}
+
+static bool set_real(const ConfigOption *option, const char *text, void *field, Error *error)
+{
+    if (!*text || strspn(text, "0123456789.eE+-") != strlen(text)) return refuse(option, text, error);
+    char *end;
+    double value = strtod(text, &end);
+    if (*end) return refuse(option, text, error);
+    if (!isfinite(value) || value < option->real_min || value > option->real_max)
+        return error_set_param(error, ERR_INVALID, option->name, "'%s' is not between %g and %g", text, option->real_min,
+                               option->real_max);
+    *(float *)field = (float)value;
+    return true;
+}
+
+static bool set_flag(const ConfigOption *option, const char *text, void *field, Error *error)
+{
+    static const char *const words[] = {"off", "on", "false", "true", "no", "yes", "0", "1"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(text, words[i])) {
+            *(bool *)field = i % 2;
+            return true;
+        }
+    return refuse(option, text, error);
+}
+
+static bool set_choice(const ConfigOption *option, const char *text, void *field, Error *error)
+{
+    char names[200] = "";
+    for (const OptionChoice *choice = option->choices; choice->name; choice++) {
+        if (!strcmp(text, choice->name)) {
+            memcpy(field, &choice->value, sizeof choice->value);
+            return true;
+        }
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", choice->name);
+    }
+    return error_set_param(error, ERR_INVALID, option->name, "'%s' is not one of: %s", text, names);
+}
+
+static bool set_text(const ConfigOption *option, const char *text, Config *config, void *field, Error *error)
+{
+    if (!*text) return error_set_param(error, ERR_INVALID, option->name, "wants a value that is not empty");
+    char *copy = arena_strdup(&config->arena, text);
+    if (!copy) return error_set_param(error, ERR_NO_MEMORY, option->name, "no memory for %zu bytes", strlen(text));
+    *(const char **)field = copy;
+    return true;
+}
+
+static bool set_field(const ConfigOption *option, const char *text, Config *config, Error *error)
+{
+    void *field = (char *)config + option->offset;
+    switch (option->kind) {
+    case OPTION_TEXT:
+        return set_text(option, text, config, field, error);
+    case OPTION_FLAG:
+        return set_flag(option, text, field, error);
+    case OPTION_REAL:
+        return set_real(option, text, field, error);
+    case OPTION_CHOICE:
+        return set_choice(option, text, field, error);
+    case OPTION_INTEGER:
+    case OPTION_TOKENS:
+    case OPTION_BYTES:
+    case OPTION_SECONDS:
+        return set_whole(option, text, field, error);
+    }
+    return error_set_param(error, ERR_INTERNAL, option->name, "unknown kind of option");
+}
+
+bool option_set_value(const ConfigOption *option, const char *text, Config *config, Error *error)
+{
+    if (!set_field(option, text, config, error)) return false;
+    if (option->seen_offset) *(bool *)((char *)config + option->seen_offset) = true;
+    return true;
+}
