@@ -9,9 +9,10 @@
 #include <stdint.h>
 
 typedef struct ThreadPool ThreadPool;
+enum { THREADS_MAX = 1024 };
 typedef void (*ThreadFn)(void *arg, uint32_t worker, uint32_t n_workers);
 
-/* n_workers >= 1, the caller included. */
+/* n_workers: 1 to THREADS_MAX, the caller included. */
 LW_CHECK bool threads_new(uint32_t n_workers, ThreadPool **ret_pool, Error *error);
 void threads_free(ThreadPool *pool); /* NULL is fine */
 uint32_t threads_count(const ThreadPool *pool);

@@ -7,6 +7,7 @@
 #pragma once
 #include "kernels/attention/conventions.h"
 #include "kernels/stream.h"
+#include <stddef.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -24,7 +25,6 @@ typedef struct AttentionParams {
 /* n_workers: threads of the stream; max_context: largest position + 1 that will ever be asked for. */
 size_t attention_scratch_bytes(uint32_t n_workers, uint32_t n_heads, uint32_t head_dim, uint32_t max_context);
 bool attention_ref(const AttentionParams *params);
-bool attention_cpu(const AttentionParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

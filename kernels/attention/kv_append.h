@@ -15,7 +15,6 @@ typedef struct KvAppendParams {
 } KvAppendParams;
 
 bool kv_append_ref(const KvAppendParams *params);
-bool kv_append_cpu(const KvAppendParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

@@ -41,7 +41,6 @@ typedef struct MatmulParams {
 size_t matmul_scratch_bytes(uint32_t n_tokens, uint32_t n_cols);
 bool matmul_exact_ref(const MatmulParams *params);
 bool matmul_ref(const MatmulParams *params);
-bool matmul_cpu(const MatmulParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

@@ -17,7 +17,6 @@ typedef struct EmbedParams {
 } EmbedParams;
 
 bool embed_ref(const EmbedParams *params);
-bool embed_cpu(const EmbedParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

@@ -20,7 +20,6 @@ typedef struct GluParams {
 } GluParams;
 
 bool glu_ref(const GluParams *params);
-bool glu_cpu(const GluParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

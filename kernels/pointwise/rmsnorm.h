@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Root mean square norm: y[r, i] = x[r, i] / sqrt(mean_i(x[r, i]^2) + eps) * weight[i]. The sum runs in index order per
- * row, so a row's result never depends on its neighbours. y may be x. Also serves the per-head norms of Q and K
+ * Root mean square norm: y[r, i] = x[r, i] / sqrt(mean_i(x[r, i]^2) + eps) * weight[i]. The sum is formed in
+ * fp64 in an order that n alone fixes, so a row's result never depends on its neighbours. y may be x. Also serves the per-head norms of Q and K
  * (n_rows = n_tokens * n_heads, n = head_dim).
  */
 #pragma once
@@ -19,7 +19,6 @@ typedef struct RmsNormParams {
 } RmsNormParams;
 
 bool rmsnorm_ref(const RmsNormParams *params);
-bool rmsnorm_cpu(const RmsNormParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

@@ -30,9 +30,7 @@ typedef struct RopeParams {
 } RopeParams;
 
 bool rope_table_ref(const RopeTableParams *params);
-bool rope_table_cpu(const RopeTableParams *params, Stream stream);
 bool rope_ref(const RopeParams *params);
-bool rope_cpu(const RopeParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,6 @@ typedef struct VectorAddParams {
 } VectorAddParams;
 
 bool vector_add_ref(const VectorAddParams *params);
-bool vector_add_cpu(const VectorAddParams *params, Stream stream);
 bool vector_add_cuda(const VectorAddParams *params, Stream stream);
 
 #ifdef __cplusplus

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/table.h"
+
+/* Each reference twin behind the signature that the table wants. */
+#define ROW(name, Params)                                                                                             \
+    static bool run_##name(const Params *params, Stream stream)                                                       \
+    {                                                                                                                 \
+        (void)stream;                                                                                                 \
+        return name##_ref(params);                                                                                    \
+    }
+
+ROW(embed, EmbedParams)
+ROW(rmsnorm, RmsNormParams)
+ROW(matmul, MatmulParams)
+ROW(rope_table, RopeTableParams)
+ROW(rope, RopeParams)
+ROW(kv_append, KvAppendParams)
+ROW(attention, AttentionParams)
+ROW(glu, GluParams)
+ROW(vector_add, VectorAddParams)
+
+const KernelTable *kernels_ref(void)
+{
+    static const KernelTable table = {
+        .name = "ref",
+        .embed = run_embed,
+        .rmsnorm = run_rmsnorm,
+        .matmul = run_matmul,
+        .rope_table = run_rope_table,
+        .rope = run_rope,
+        .kv_append = run_kv_append,
+        .attention = run_attention,
+        .glu = run_glu,
+        .vector_add = run_vector_add,
+    };
+    return &table;
+}
