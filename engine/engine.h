@@ -22,6 +22,7 @@ typedef struct EngineParams {
     uint32_t n_threads;      /* 0: all that are available */
     DType kv_type;           /* F32, F16 or BF16 */
     uint32_t rank, world;    /* tensor parallel; 0, 1 */
+    const struct KernelTable *kernels; /* NULL: the best for this machine */
     void (*progress)(void *arg, double fraction); /* may be NULL; called from engine_open's thread */
     void *progress_arg;
 } EngineParams;
@@ -32,11 +33,12 @@ void engine_close(Engine *engine); /* NULL is fine */
 const Gguf *engine_gguf(const Engine *engine);
 const ModelShape *engine_shape(const Engine *engine);
 const Tokenizer *engine_tokenizer(const Engine *engine);
-const ChatTemplate *engine_chat_template(const Engine *engine); /* NULL: the file has none */
+const ChatTemplate *engine_chat_template(const Engine *engine); /* NULL: the file has none, or it does not parse */
+const Error *engine_chat_template_error(const Engine *engine);  /* why it does not parse; NULL when that is not so */
 uint32_t engine_context(const Engine *engine);
 uint32_t engine_max_batch_rows(const Engine *engine);
 uint32_t engine_max_logit_rows(const Engine *engine);
-size_t engine_kv_bytes(const Engine *engine);
+size_t engine_kv_bytes(const Engine *engine); /* with every sequence full */
 const char *engine_device_name(const Engine *engine);
 
 /* ERR_BUSY when max_sequences are open. */

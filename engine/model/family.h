@@ -11,6 +11,12 @@
 /* Where a rotary pair's members stand in the file's Q and K rows; both end in the order of kernels/pointwise/rope.h. */
 typedef enum RopeLayout { ROPE_INTERLEAVED, ROPE_HALF_SPLIT } RopeLayout;
 
+/* Llama 3's stretching of long wavelengths; a GGUF carries its result as rope_freqs.weight instead. factor 0: none. */
+typedef struct RopeLlama3 {
+    double factor, low_freq, high_freq;
+    uint32_t original_context; /* tokens */
+} RopeLlama3;
+
 /* Dimensions of a model; plain data, immutable after load. */
 typedef struct ModelShape {
     char architecture[32]; /* general.architecture */
@@ -22,23 +28,36 @@ typedef struct ModelShape {
     RopeLayout rope_layout;
     double rope_base;
     double rope_linear_factor; /* positions are divided by it; 1: none */
+    RopeLlama3 rope_llama3;    /* named shapes only */
     uint32_t train_context;
     float norm_eps;
     float embed_scale;     /* 1 for llama */
     float attention_scale; /* 1/sqrt(head_dim) for llama */
     bool tied_output;
     uint64_t n_params;
-    uint64_t weight_bytes;
+    uint64_t weight_bytes; /* 0 for a named shape */
 } ModelShape;
 
-typedef struct ModelFamily ModelFamily;
+struct ForwardPass;
+struct WeightBinder;
+
+typedef struct ModelFamily {
+    const char *architecture;
+    /* Fills the fields that the architecture's own keys decide; family_read_shape does the rest. */
+    bool (*read_shape)(const Gguf *gguf, ModelShape *shape, Error *error);
+    bool (*bind_layer)(struct WeightBinder *binder, uint32_t layer, Error *error);
+    bool (*forward_layer)(const struct ForwardPass *pass, uint32_t layer);
+} ModelFamily;
 
 /* By general.architecture; ERR_UNSUPPORTED names it and lists the known ones. */
 LW_CHECK bool family_find(const Gguf *gguf, const ModelFamily **ret_family, Error *error);
 /* Every field checked against the others and against sane limits; an error names the key. */
 LW_CHECK bool family_read_shape(const ModelFamily *family, const Gguf *gguf, ModelShape *ret_shape, Error *error);
 
-/* Effective angular velocity of each pair in fp64, ascending, after all scaling: [rope_dim / 2] (sparse-attention.md C1). */
+/*
+ * Effective angular velocity of each pair in fp64, ascending, after all scaling: [rope_dim / 2] (sparse-attention.md C1).
+ * gguf NULL: a named shape.
+ */
 LW_CHECK bool family_rope_theta(const ModelShape *shape, const Gguf *gguf, double *ret_theta, Error *error);
 
 /* KV bytes of one token over all layers. */

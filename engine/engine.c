@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/engine_state.h"
+
+#include <stdlib.h>
+
+enum { MAX_BATCH_ROWS = 1 << 16, MAX_SEQUENCES = 1 << 12, MAX_PIECE_BYTES = 1 << 16 };
+
+static bool check_params(const EngineParams *params, Error *error)
+{
+    if (params->world != 1 || params->rank != 0)
+        return error_set(error, ERR_UNSUPPORTED, "tensor parallel is not supported (rank %u of %u)", params->rank,
+                         params->world);
+    if (params->max_batch_rows < 1 || params->max_batch_rows > MAX_BATCH_ROWS || params->max_logit_rows < 1 ||
+        params->max_sequences < 1 || params->max_sequences > MAX_SEQUENCES)
+        return error_set(error, ERR_INVALID, "%u batch rows, %u logit rows, %u sequences: outside the limits",
+                         params->max_batch_rows, params->max_logit_rows, params->max_sequences);
+    return true;
+}
+
+static bool set_limits(Engine *engine, Error *error)
+{
+    EngineParams *p = &engine->params;
+    uint32_t trained = engine->shape.train_context;
+    if (p->context > trained)
+        return error_set_param(error, ERR_INVALID, "ctx", "ctx is %u, but the model is trained for %u tokens", p->context,
+                               trained);
+    if (p->context == 0) p->context = trained;
+    if (p->max_logit_rows > p->max_batch_rows) p->max_logit_rows = p->max_batch_rows;
+    if (p->n_threads == 0) p->n_threads = threads_available();
+    engine->kernels = p->kernels ? p->kernels : kernels_cpu();
+    return true;
+}
+
+static bool open_tokenizer(Engine *engine, Error *error)
+{
+    if (!tok_new(engine->gguf, &engine->tokenizer, error)) return false;
+    uint32_t n = tok_n_vocab(engine->tokenizer);
+    if (n != engine->shape.n_vocab)
+        return error_set_param(error, ERR_INVALID, "tokenizer.ggml.tokens",
+                               "key 'tokenizer.ggml.tokens' has %u tokens, but tensor 'token_embd.weight' has %u rows", n,
+                               engine->shape.n_vocab);
+    return true;
+}
+
+static bool append_token_text(const Tokenizer *tokenizer, uint32_t id, Buffer *text, Error *error)
+{
+    buffer_init(text, MAX_PIECE_BYTES);
+    return id == TOK_NONE || tok_piece(tokenizer, id, true, text, error);
+}
+
+/* A template that does not parse takes only chat away, so it is kept for those who ask for chat. */
+static bool open_chat_template(Engine *engine, Error *error)
+{
+    GgufString source = {0};
+    if (!gguf_opt_string(engine->gguf, "tokenizer.chat_template", &source, error)) return false;
+    if (!source.data) return true;
+    Buffer bos, eos;
+    buffer_init(&eos, MAX_PIECE_BYTES);
+    bool ok = append_token_text(engine->tokenizer, tok_bos(engine->tokenizer), &bos, error) &&
+              append_token_text(engine->tokenizer, tok_eos(engine->tokenizer), &eos, error);
+    if (ok && !chat_template_new(source.data, source.n, bos.data ? bos.data : "", eos.data ? eos.data : "",
+                                 &engine->chat_template, &engine->chat_template_error))
+        error_prefix(&engine->chat_template_error, "key 'tokenizer.chat_template'");
+    buffer_done(&bos);
+    buffer_done(&eos);
+    return ok;
+}
+
+static bool open_memory(Engine *engine, Error *error)
+{
+    const ModelShape *s = &engine->shape;
+    const KvCacheParams kv = {.n_layers = s->n_layers,
+                              .n_kv_heads = s->n_kv_heads,
+                              .k_dim = s->head_dim,
+                              .v_dim = s->v_dim,
+                              .type = engine->params.kv_type,
+                              .capacity = engine->params.context,
+                              .max_sequences = engine->params.max_sequences};
+    return kv_cache_new(&kv, &engine->kv, error) && forward_new_buffers(engine, error) &&
+           threads_new(engine->params.n_threads, &engine->stream.pool, error);
+}
+
+static bool open_all(Engine *engine, const EngineParams *params, Error *error)
+{
+    const BindProgress progress = {params->progress, params->progress_arg};
+    return gguf_open(params->model_path, &engine->gguf, error) &&
+           family_find(engine->gguf, &engine->family, error) &&
+           family_read_shape(engine->family, engine->gguf, &engine->shape, error) && set_limits(engine, error) &&
+           weights_bind(engine->family, &engine->shape, engine->gguf, progress, &engine->weights, error) &&
+           open_tokenizer(engine, error) && open_chat_template(engine, error) && open_memory(engine, error);
+}
+
+bool engine_open(const EngineParams *params, Engine **ret_engine, Error *error)
+{
+    if (!check_params(params, error)) return false;
+    Engine *engine = calloc(1, sizeof *engine);
+    if (!engine) return error_set(error, ERR_NO_MEMORY, "no memory for the engine");
+    engine->params = *params;
+    if (!open_all(engine, params, error)) {
+        engine_close(engine);
+        return false;
+    }
+    *ret_engine = engine;
+    return true;
+}
+
+void engine_close(Engine *engine)
+{
+    if (!engine) return;
+    threads_free(engine->stream.pool);
+    forward_free_buffers(engine);
+    kv_cache_free(engine->kv);
+    chat_template_free(engine->chat_template);
+    tok_free(engine->tokenizer);
+    weights_done(&engine->weights);
+    gguf_close(engine->gguf);
+    free(engine);
+}
+
+const Gguf *engine_gguf(const Engine *engine)
+{
+    return engine->gguf;
+}
+
+const ModelShape *engine_shape(const Engine *engine)
+{
+    return &engine->shape;
+}
+
+const Tokenizer *engine_tokenizer(const Engine *engine)
+{
+    return engine->tokenizer;
+}
+
+const ChatTemplate *engine_chat_template(const Engine *engine)
+{
+    return engine->chat_template;
+}
+
+const Error *engine_chat_template_error(const Engine *engine)
+{
+    return engine->chat_template_error.code == ERR_NONE ? NULL : &engine->chat_template_error;
+}
+
+uint32_t engine_context(const Engine *engine)
+{
+    return engine->params.context;
+}
+
+uint32_t engine_max_batch_rows(const Engine *engine)
+{
+    return engine->params.max_batch_rows;
+}
+
+uint32_t engine_max_logit_rows(const Engine *engine)
+{
+    return engine->params.max_logit_rows;
+}
+
+size_t engine_kv_bytes(const Engine *engine)
+{
+    return kv_cache_bytes(engine->kv);
+}
+
+const char *engine_device_name(const Engine *engine)
+{
+    return engine->kernels->name;
+}
+
+bool engine_seq_open(Engine *engine, SeqId *ret_seq, Error *error)
+{
+    return kv_seq_open(engine->kv, ret_seq, error);
+}
+
+void engine_seq_close(Engine *engine, SeqId seq)
+{
+    kv_seq_close(engine->kv, seq);
+}
+
+uint32_t engine_seq_tokens(const Engine *engine, SeqId seq)
+{
+    return kv_seq_tokens(engine->kv, seq);
+}
+
+void engine_seq_truncate(Engine *engine, SeqId seq, uint32_t n)
+{
+    kv_seq_truncate(engine->kv, seq, n);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pieces that families are built from, and what one forward pass hands to them. StepBuffers are buffers of fixed size
+ * that the engine owns; nothing is allocated here. Engine thread.
+ */
+#pragma once
+#include "engine/kv/kv_cache.h"
+#include "engine/model/weights.h"
+#include "kernels/table.h"
+
+/* Sized for the largest batch when the engine opens. */
+typedef struct StepBuffers {
+    float *x;       /* [rows, n_embd] the residual stream */
+    float *normed;  /* [rows, n_embd] */
+    float *q;       /* [rows, n_heads, head_dim] */
+    float *k;       /* [rows, n_kv_heads, head_dim] */
+    float *v;       /* [rows, n_kv_heads, v_dim] */
+    float *attn;    /* [rows, n_heads, v_dim] */
+    float *gate;    /* [rows, n_ff] */
+    float *up;      /* [rows, n_ff] */
+    float *cos_sin; /* [rows, rope_dim / 2, 2] */
+    void *matmul_scratch;
+    void *attention_scratch;
+} StepBuffers;
+
+typedef struct ForwardPass {
+    const KernelTable *kernels;
+    Stream stream;
+    const ModelShape *shape;
+    const ModelWeights *weights;
+    const KvCache *kv;
+    const StepBuffers *buf;
+    const SeqId *seqs; /* [n_spans] */
+    AttnSpan *spans;   /* [n_spans]; .kv is set for each layer */
+    uint32_t n_spans, n_rows;
+} ForwardPass;
+
+/* One output of a matmul; bias may be NULL. */
+MatmulOut block_matmul_out(const Matrix *matrix, const float *bias, float *y, bool accumulate);
+/* x += Wo attention(norm(x)): the new keys and values go into the cache first. */
+bool block_attention(const ForwardPass *pass, uint32_t layer);
+/* x += Wdown (act(Wgate norm(x)) * Wup norm(x)) */
+bool block_gated_mlp(const ForwardPass *pass, uint32_t layer, GluActivation activation);

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/model/weights.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TENSORS_PER_LAYER = 32, MAX_GLOBAL_TENSORS = 8, ARENA_BLOCK_BYTES = 64 << 10 };
+
+void bind_layer_name(char name[TENSOR_NAME_BYTES], uint32_t layer, const char *suffix)
+{
+    snprintf(name, TENSOR_NAME_BYTES, "blk.%u.%s", layer, suffix);
+}
+
+/* Blocks hold 2-byte scales, so that is what a kernel may load directly. */
+static size_t type_alignment(DType type)
+{
+    return type == DTYPE_F32 ? 4 : 2;
+}
+
+/* NULL: the error is set. */
+static const GgufTensor *take_tensor(WeightBinder *binder, const char *name, Error *error)
+{
+    const GgufTensor *tensor = gguf_tensor(binder->gguf, name);
+    if (!tensor) {
+        error_set_param(error, ERR_INVALID, name, "tensor '%s' is missing (architecture %s)", name,
+                        binder->shape->architecture);
+        return NULL;
+    }
+    if ((uintptr_t)tensor->view.data % type_alignment(tensor->view.type) != 0) {
+        error_set_param(error, ERR_INVALID, name, "tensor '%s' at offset %llu is not aligned for its type", name,
+                        (unsigned long long)tensor->file_offset);
+        return NULL;
+    }
+    assert(binder->n_taken < binder->max_taken);
+    binder->taken[binder->n_taken++] = tensor;
+    return tensor;
+}
+
+bool bind_matrix(WeightBinder *binder, const char *name, uint32_t n_rows, uint32_t n_cols, Matrix *ret_matrix,
+                 Error *error)
+{
+    const GgufTensor *tensor = take_tensor(binder, name, error);
+    if (!tensor) return false;
+    const TensorView *view = &tensor->view;
+    if (view->n_dims != 2 || view->dim[0] != n_cols || view->dim[1] != n_rows)
+        return error_set_param(error, ERR_INVALID, name,
+                               "tensor '%s' at offset %llu has shape [%llu, %llu] in %u dimensions, not [%u, %u]", name,
+                               (unsigned long long)tensor->file_offset, (unsigned long long)view->dim[0],
+                               (unsigned long long)view->dim[1], view->n_dims, n_cols, n_rows);
+    *ret_matrix = (Matrix){view->data, view->type, n_rows, n_cols};
+    return true;
+}
+
+bool bind_vector(WeightBinder *binder, const char *name, uint32_t n, const float **ret_vector, Error *error)
+{
+    const GgufTensor *tensor = take_tensor(binder, name, error);
+    if (!tensor) return false;
+    const TensorView *view = &tensor->view;
+    if (view->type != DTYPE_F32)
+        return error_set_param(error, ERR_UNSUPPORTED, name, "tensor '%s' at offset %llu is %s; norms and biases must be F32",
+                               name, (unsigned long long)tensor->file_offset, dtype_info(view->type)->name);
+    if (view->n_dims != 1 || view->dim[0] != n)
+        return error_set_param(error, ERR_INVALID, name, "tensor '%s' at offset %llu has %llu elements in %u dimensions, not %u",
+                               name, (unsigned long long)tensor->file_offset, (unsigned long long)view->dim[0],
+                               view->n_dims, n);
+    *ret_vector = view->data;
+    return true;
+}
+
+bool bind_optional_vector(WeightBinder *binder, const char *name, uint32_t n, const float **ret_vector, Error *error)
+{
+    if (gguf_tensor(binder->gguf, name)) return bind_vector(binder, name, n, ret_vector, error);
+    *ret_vector = NULL;
+    return true;
+}
+
+bool bind_reorder_heads(WeightBinder *binder, uint32_t n_heads, Matrix *matrix, const float **bias, Error *error)
+{
+    ModelWeights *weights = binder->weights;
+    uint32_t head_dim = binder->shape->head_dim;
+    size_t row_bytes = dtype_row_bytes(matrix->type, matrix->n_cols);
+    void *rows = arena_array(&weights->arena, matrix->n_rows, row_bytes);
+    if (!rows) return error_set(error, ERR_NO_MEMORY, "no memory for the reordered rows of Q and K");
+    rope_order_apply(&weights->rope, head_dim, n_heads, matrix->data, row_bytes, rows);
+    if (*bias) {
+        float *moved = arena_array(&weights->arena, matrix->n_rows, sizeof *moved);
+        if (!moved) return error_set(error, ERR_NO_MEMORY, "no memory for the reordered biases of Q and K");
+        rope_order_apply(&weights->rope, head_dim, n_heads, *bias, sizeof *moved, moved);
+        *bias = moved;
+    }
+    matrix->data = rows;
+    return true;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    uintptr_t x = (uintptr_t)*(const GgufTensor *const *)a, y = (uintptr_t)*(const GgufTensor *const *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* A tensor that nothing reads would mean an answer that is silently wrong. */
+static bool check_all_taken(WeightBinder *binder, Error *error)
+{
+    qsort(binder->taken, binder->n_taken, sizeof *binder->taken, by_address);
+    for (size_t i = 0; i < gguf_n_tensors(binder->gguf); i++) {
+        const GgufTensor *tensor = gguf_tensor_at(binder->gguf, i);
+        if (bsearch(&tensor, binder->taken, binder->n_taken, sizeof tensor, by_address)) continue;
+        int n = tensor->name.n < TENSOR_NAME_BYTES ? (int)tensor->name.n : TENSOR_NAME_BYTES;
+        return error_set(error, ERR_UNSUPPORTED, "tensor '%.*s' at offset %llu has no place in architecture %s", n,
+                         tensor->name.data, (unsigned long long)tensor->file_offset, binder->shape->architecture);
+    }
+    return true;
+}
+
+static bool bind_globals(WeightBinder *binder, Error *error)
+{
+    const ModelShape *shape = binder->shape;
+    ModelWeights *weights = binder->weights;
+    const float *unused;
+    if (!bind_matrix(binder, "token_embd.weight", shape->n_vocab, shape->n_embd, &weights->token_embd, error) ||
+        !bind_vector(binder, "output_norm.weight", shape->n_embd, &weights->output_norm, error) ||
+        !bind_optional_vector(binder, "rope_freqs.weight", shape->rope_dim / 2, &unused, error))
+        return false;
+    weights->output = weights->token_embd;
+    return shape->tied_output ||
+           bind_matrix(binder, "output.weight", shape->n_vocab, shape->n_embd, &weights->output, error);
+}
+
+static bool bind_all(const ModelFamily *family, WeightBinder *binder, BindProgress progress, Error *error)
+{
+    uint32_t n_layers = binder->shape->n_layers;
+    if (!bind_globals(binder, error)) return false;
+    for (uint32_t i = 0; i < n_layers; i++) {
+        if (!family->bind_layer(binder, i, error)) return false;
+        if (progress.fn) progress.fn(progress.arg, (i + 1.0) / n_layers);
+    }
+    return check_all_taken(binder, error);
+}
+
+bool weights_bind(const ModelFamily *family, const ModelShape *shape, const Gguf *gguf, BindProgress progress,
+                  ModelWeights *ret_weights, Error *error)
+{
+    ModelWeights weights = {0};
+    WeightBinder binder = {.gguf = gguf, .shape = shape, .weights = &weights};
+    arena_init(&weights.arena, ARENA_BLOCK_BYTES, SIZE_MAX);
+    binder.max_taken = (size_t)shape->n_layers * MAX_TENSORS_PER_LAYER + MAX_GLOBAL_TENSORS;
+    binder.taken = calloc(binder.max_taken, sizeof(const GgufTensor *));
+    weights.layers = arena_array(&weights.arena, shape->n_layers, sizeof *weights.layers);
+    bool ok = binder.taken && weights.layers;
+    if (!ok) error_set(error, ERR_NO_MEMORY, "no memory for the tensor table");
+    ok = ok && rope_order_make(shape, gguf, &weights.arena, &weights.rope, error) &&
+         bind_all(family, &binder, progress, error);
+    free(binder.taken);
+    if (!ok) {
+        arena_done(&weights.arena);
+        return false;
+    }
+    *ret_weights = weights;
+    return true;
+}
+
+void weights_done(ModelWeights *weights)
+{
+    arena_done(&weights->arena);
+}
