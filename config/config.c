@@ -16,7 +16,8 @@ typedef struct CommandLine {
     bool help;
 } CommandLine;
 
-static bool unknown_option(CommandId command, const char *shown, size_t n, const char *name, size_t n_name, Error *error)
+static bool unknown_option(CommandId command, const char *shown, size_t n, const char *name, size_t n_name,
+                           Error *error)
 {
     const char *near = option_nearest(name, n_name, command, false);
     char flag[64] = "";
@@ -35,8 +36,8 @@ static bool split_argument(CommandId command, const char *arg, const ConfigOptio
     const ConfigOption *option = is_long ? option_find(arg + 2, n - 2) : option_find_letter(arg[1]);
     if (!option) return unknown_option(command, arg, n, arg + (is_long ? 2 : 1), n - (is_long ? 2 : 1), error);
     if (!(option->commands & command))
-        return error_set_param(error, ERR_INVALID, option->name, "'%s' has no option '%.*s'", config_command_name(command),
-                               (int)n, arg);
+        return error_set_param(error, ERR_INVALID, option->name, "'%s' has no option '%.*s'",
+                               config_command_name(command), (int)n, arg);
     *ret_option = option;
     *ret_value = !arg[n] ? NULL : is_long ? arg + n + 1 : arg + n;
     return true;
@@ -88,7 +89,8 @@ static bool apply_environment(CommandId command, Config *config, Error *error)
         char name[64];
         option_environment_text(option, name);
         const char *value = getenv(name);
-        if (value && !option_set_value(option, value, config, error)) return error_prefix(error, "environment %s", name);
+        if (value && !option_set_value(option, value, config, error))
+            return error_prefix(error, "environment %s", name);
     }
     return true;
 }

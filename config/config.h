@@ -12,7 +12,10 @@
 
 /* Which subcommands take an option (bits of ConfigOption.commands). */
 typedef enum CommandId {
-    CMD_SERVE = 1, CMD_INSPECT = 2, CMD_GENERATE = 4, CMD_TOKENIZE = 8, CMD_BENCH = 16, CMD_EVAL = 32, CMD_CALIBRATE = 64,
+    CMD_SERVE = 1,
+    CMD_INSPECT = 2,
+    CMD_GENERATE = 4,
+    CMD_TOKENIZE = 8,
 } CommandId;
 
 typedef struct Config {

@@ -74,7 +74,8 @@ static bool check_place(const FileReader *reader, const ConfigOption *option, co
                                option->section, section);
     unsigned before = reader->seen_line[option - config_options];
     if (before)
-        return error_set_param(error, ERR_INVALID, option->name, "'%s' was set in line %u already", option->name, before);
+        return error_set_param(error, ERR_INVALID, option->name, "'%s' was set in line %u already", option->name,
+                               before);
     return true;
 }
 

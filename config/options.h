@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The table of options: the only place that knows an option's name, type, default, range and meaning. Command line,
- * environment, file, help, example file and reference all read it. Immutable; any thread. Private to config/ and its tests.
+ * environment, file, help, example file and reference all read it. Immutable; any thread. Private to config/ and its
+ * tests.
  */
 #pragma once
 #include "config/config.h"
@@ -56,7 +57,8 @@ const char *config_command_name(CommandId command);
 /* The option of this name (n bytes, '-' equals '_'), or NULL. */
 const ConfigOption *option_find(const char *name, size_t n);
 const ConfigOption *option_find_letter(char letter);
-/* The closest name among those that 'commands' take (file_only: and that may stand in a file), or NULL if none is close. */
+/* The closest name among those that 'commands' take (file_only: and that may stand in a file), or NULL if none is
+ * close. */
 const char *option_nearest(const char *name, size_t n, uint32_t commands, bool file_only);
 /* "--max-body" into text, which has room for 64 bytes. */
 void option_flag_text(const ConfigOption *option, char text[static 64]);

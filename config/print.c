@@ -94,8 +94,8 @@ static void print_commands(uint32_t commands)
 static void print_values(const ConfigOption *option)
 {
     static const char *const unit[] = {
-        [OPTION_TEXT] = "text", [OPTION_FLAG] = "`on`, `off`", [OPTION_INTEGER] = "number", [OPTION_TOKENS] = "tokens",
-        [OPTION_BYTES] = "size", [OPTION_SECONDS] = "time", [OPTION_REAL] = "number",
+        [OPTION_TEXT] = "text",  [OPTION_FLAG] = "`on`, `off`", [OPTION_INTEGER] = "number", [OPTION_TOKENS] = "tokens",
+        [OPTION_BYTES] = "size", [OPTION_SECONDS] = "time",     [OPTION_REAL] = "number",
     };
     if (option->kind == OPTION_CHOICE) {
         putchar('`');
@@ -139,7 +139,8 @@ void config_print_reference(void)
          "error, in the file and on the command line.\n\n"
          "Sizes and token counts take K, M, G as powers of 1024 (sizes also KiB, MiB, GiB, TiB); times take s, m, h.");
     for_each_section(reference_heading, reference_option);
-    puts("\n## This run only: not in a file\n\n| option | value | default | commands | meaning |\n|---|---|---|---|---|");
+    puts("\n## This run only: not in a file\n\n| option | value | default | commands | meaning "
+         "|\n|---|---|---|---|---|");
     for (size_t i = 0; i < config_n_options; i++)
         if (!config_options[i].section) reference_option(&config_options[i]);
 }

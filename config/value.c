@@ -66,15 +66,18 @@ static bool set_whole(const ConfigOption *option, const char *text, void *field,
     bool fits = true;
     const char *p = text;
     for (; *p >= '0' && *p <= '9'; p++)
-        fits &= !__builtin_mul_overflow(value, 10u, &value) && !__builtin_add_overflow(value, (unsigned)(*p - '0'), &value);
+        fits &=
+            !__builtin_mul_overflow(value, 10u, &value) && !__builtin_add_overflow(value, (unsigned)(*p - '0'), &value);
     bool none = option->kind == OPTION_SECONDS && !strcmp(text, "none");
     if (!none && (p == text || !find_factor(p, option->kind, &factor))) return refuse(option, text, error);
     fits &= !__builtin_mul_overflow(value, factor, &value);
     if (!fits || value < option->min || value > option->max) return out_of_range(option, text, error);
-    uint16_t half = (uint16_t)value;
-    uint32_t word = (uint32_t)value;
-    const void *from = option->width == sizeof half ? (void *)&half : option->width == sizeof word ? (void *)&word : &value;
-    memcpy(field, from, option->width);
+    if (option->width == sizeof(uint16_t))
+        *(uint16_t *)field = (uint16_t)value;
+    else if (option->width == sizeof(uint32_t))
+        *(uint32_t *)field = (uint32_t)value;
+    else
+        *(uint64_t *)field = value;
     return true;
 }
 
@@ -85,8 +88,8 @@ static bool set_real(const ConfigOption *option, const char *text, void *field, 
     double value = strtod(text, &end);
     if (*end) return refuse(option, text, error);
     if (!isfinite(value) || value < option->real_min || value > option->real_max)
-        return error_set_param(error, ERR_INVALID, option->name, "'%s' is not between %g and %g", text, option->real_min,
-                               option->real_max);
+        return error_set_param(error, ERR_INVALID, option->name, "'%s' is not between %g and %g", text,
+                               option->real_min, option->real_max);
     *(float *)field = (float)value;
     return true;
 }

@@ -6,5 +6,5 @@
 #pragma once
 #include "config/options.h"
 
-/* Error text starts with the value in ticks; error->param is the option's name. Text values are copied to config->arena. */
+/* Error text begins with the value in ticks; error->param is the option. Text is copied to config->arena. */
 LW_CHECK bool option_set_value(const ConfigOption *option, const char *text, Config *config, Error *error);

@@ -11,8 +11,8 @@ Test(tensor, sizes_of_types)
         uint64_t elements;
         size_t bytes;
     } rows[] = {
-        {DTYPE_F32, "F32", 7, 28},       {DTYPE_F16, "F16", 7, 14},       {DTYPE_BF16, "BF16", 7, 14},
-        {DTYPE_Q4_0, "Q4_0", 64, 36},    {DTYPE_Q4_1, "Q4_1", 64, 40},    {DTYPE_Q8_0, "Q8_0", 64, 68},
+        {DTYPE_F32, "F32", 7, 28},      {DTYPE_F16, "F16", 7, 14},    {DTYPE_BF16, "BF16", 7, 14},
+        {DTYPE_Q4_0, "Q4_0", 64, 36},   {DTYPE_Q4_1, "Q4_1", 64, 40}, {DTYPE_Q8_0, "Q8_0", 64, 68},
         {DTYPE_Q6_K, "Q6_K", 512, 420},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

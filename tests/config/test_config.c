@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #define LOAD(command, config, help, error, ...)                                                                        \
-    config_load(command, (int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)), (char *[]){__VA_ARGS__}, config, help, \
-                error)
+    config_load(command, (int)(sizeof((char *[]){__VA_ARGS__}) / sizeof(char *)), (char *[]){__VA_ARGS__}, config,     \
+                help, error)
 
 static const char *write_file(const char *text)
 {
@@ -59,8 +59,8 @@ Test(config, forms_of_the_command_line)
     Config config;
     Error error;
     bool help;
-    cr_assert(LOAD(CMD_GENERATE, &config, &help, &error, "-mx.gguf", "--prefill-chunk=32", "--kv_type", "bf16", "-c", "4K",
-                   "-p", "--raw is text here", "--raw", "--json=off", "-n", "7", "--temperature", "0", "--seed",
+    cr_assert(LOAD(CMD_GENERATE, &config, &help, &error, "-mx.gguf", "--prefill-chunk=32", "--kv_type", "bf16", "-c",
+                   "4K", "-p", "--raw is text here", "--raw", "--json=off", "-n", "7", "--temperature", "0", "--seed",
                    "18446744073709551615"),
               "%s", error.text);
     cr_assert_str_eq(config.model, "x.gguf");

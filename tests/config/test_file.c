@@ -15,8 +15,9 @@ static bool apply(const char *text, size_t n, Config *config, Error *error)
 
 Test(file, blanks_comments_and_endings)
 {
-    static const char text[] = "# comment\r\n; another\r\n[server]\r\n   port = 81 ; behind a value\r\n\tmax-queue=5\r\n\r\n"
-                               "[model]\r\nmodel = /a path/with blanks.gguf  \r\nthreads:3\n[log]";
+    static const char text[] =
+        "# comment\r\n; another\r\n[server]\r\n   port = 81 ; behind a value\r\n\tmax-queue=5\r\n\r\n"
+        "[model]\r\nmodel = /a path/with blanks.gguf  \r\nthreads:3\n[log]";
     Config config;
     Error error;
     cr_assert(apply(text, strlen(text), &config, &error), "%s", error.text);
@@ -62,7 +63,9 @@ Test(file, nul_byte)
 {
     Config config;
     Error error;
-    cr_assert_not(apply("[server]\nport = 8\0" "0\n", 19, &config, &error));
+    cr_assert_not(apply("[server]\nport = 8\0"
+                        "0\n",
+                        19, &config, &error));
     cr_expect_str_eq(error.text, "c.ini:2: a NUL byte");
     config_done(&config);
 }
