@@ -2,8 +2,9 @@
 /*
  * Text to token ids and back, from the vocabulary of a GGUF file. Immutable after load; any thread may encode and decode.
  *
- * Special tokens (control and user-defined) are recognised only inside ranges of the text that the caller declares
- * trusted: text that a user typed never turns into a control token.
+ * Control tokens are recognised only inside ranges of the text that the caller declares trusted: text that a user typed
+ * never turns into one. User-defined tokens (runs of blanks, markers) carry no such power; they are found everywhere, as
+ * by the references.
  */
 #pragma once
 #include "base/buffer.h"
@@ -24,7 +25,10 @@ typedef struct TokenList {
 void token_list_done(TokenList *list);
 LW_CHECK bool token_list_push(TokenList *list, uint32_t id, Error *error);
 
-/* Fails with ERR_UNSUPPORTED naming tokenizer.ggml.model or .pre when it is not one we know. */
+/*
+ * Fails naming the key at fault; ERR_UNSUPPORTED when tokenizer.ggml.model or .pre is not one we know. Texts stay views
+ * into the mapping, so the Gguf must outlive the tokenizer.
+ */
 LW_CHECK bool tok_new(const Gguf *gguf, Tokenizer **ret_tokenizer, Error *error);
 void tok_free(Tokenizer *tokenizer);
 
@@ -39,14 +43,17 @@ bool tok_is_special(const Tokenizer *tokenizer, uint32_t id); /* control tokens:
 uint32_t tok_find(const Tokenizer *tokenizer, const char *text, size_t n);
 
 typedef struct TokEncode {
-    const char *text; /* any bytes; invalid UTF-8 is encoded byte by byte where the vocabulary allows */
+    const char *text; /* any bytes; dead ones count as U+FFFD by the maximal-subpart rule, as in the references */
     size_t n;
-    const TextRange *trusted; /* sorted, disjoint; special tokens lying wholly inside one are recognised */
+    const TextRange *trusted; /* sorted, disjoint; control tokens lying wholly inside one are recognised */
     size_t n_trusted;
     bool add_special; /* BOS (EOS) as the file asks for; one BOS, never two */
 } TokEncode;
 
-/* Appends to *list; on failure the list is as it was. Time is O(n log n) also for hostile text. */
+/*
+ * Appends to *list; on failure the list is as it was. Time is O(n log n) also for hostile text. ERR_TOO_LARGE for more
+ * than 4 MiB without any break (between letters and blanks, say).
+ */
 LW_CHECK bool tok_encode(const Tokenizer *tokenizer, const TokEncode *in, TokenList *list, Error *error);
 
 /* The bytes of one token (not necessarily whole code points); with 'special' false, control tokens give 0 bytes. */

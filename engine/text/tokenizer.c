@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/text/tok_impl.h"
+#include "engine/text/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const TokModel *const models[] = {&tok_model_bpe};
+
+/* ---- token lists ---- */
+
+void token_list_done(TokenList *list)
+{
+    free(list->ids);
+    *list = (TokenList){0};
+}
+
+bool token_list_push(TokenList *list, uint32_t id, Error *error)
+{
+    if (list->n == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 64;
+        uint32_t *ids = capacity > SIZE_MAX / sizeof *ids ? NULL : realloc(list->ids, capacity * sizeof *ids);
+        if (!ids) return error_set(error, ERR_NO_MEMORY, "no memory for %zu tokens", capacity);
+        list->ids = ids;
+        list->capacity = capacity;
+    }
+    list->ids[list->n++] = id;
+    return true;
+}
+
+/* ---- loading ---- */
+
+static bool find_model(const Gguf *gguf, const TokModel **ret_model, Error *error)
+{
+    GgufString name;
+    if (!gguf_get_string(gguf, "tokenizer.ggml.model", &name, error)) return false;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        if (strlen(models[i]->name) != name.n || memcmp(models[i]->name, name.data, name.n)) continue;
+        *ret_model = models[i];
+        return true;
+    }
+    return error_set_param(error, ERR_UNSUPPORTED, "tokenizer.ggml.model",
+                           "key 'tokenizer.ggml.model': the tokenizer '%.*s' is not known (known: gpt2)",
+                           (int)(name.n < 64 ? name.n : 64), name.data);
+}
+
+bool tok_new(const Gguf *gguf, Tokenizer **ret_tokenizer, Error *error)
+{
+    const TokModel *model;
+    if (!find_model(gguf, &model, error)) return false;
+    Tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
+    if (!tokenizer) return error_set(error, ERR_NO_MEMORY, "no memory for a tokenizer");
+    arena_init(&tokenizer->arena, 1 << 16, SIZE_MAX);
+    tokenizer->model = model;
+    if (!tok_vocab_load(&tokenizer->vocab, &tokenizer->arena, gguf, error) || !model->load(tokenizer, gguf, error) ||
+        !tok_vocab_load_rules(&tokenizer->vocab, gguf, error) ||
+        !tok_specials_load(&tokenizer->specials, &tokenizer->vocab, &tokenizer->arena, error)) {
+        tok_free(tokenizer);
+        return false;
+    }
+    *ret_tokenizer = tokenizer;
+    return true;
+}
+
+void tok_free(Tokenizer *tokenizer)
+{
+    if (!tokenizer) return;
+    tokenizer->model->done(tokenizer);
+    arena_done(&tokenizer->arena);
+    free(tokenizer);
+}
+
+/* ---- questions ---- */
+
+uint32_t tok_n_vocab(const Tokenizer *tokenizer)
+{
+    return tokenizer->vocab.n;
+}
+
+uint32_t tok_bos(const Tokenizer *tokenizer)
+{
+    return tokenizer->vocab.bos;
+}
+
+uint32_t tok_eos(const Tokenizer *tokenizer)
+{
+    return tokenizer->vocab.eos;
+}
+
+bool tok_adds_bos(const Tokenizer *tokenizer)
+{
+    return tokenizer->vocab.add_bos;
+}
+
+bool tok_is_end(const Tokenizer *tokenizer, uint32_t id)
+{
+    return id < tokenizer->vocab.n && tokenizer->vocab.ends[id];
+}
+
+bool tok_is_special(const Tokenizer *tokenizer, uint32_t id)
+{
+    if (id >= tokenizer->vocab.n) return false;
+    return tokenizer->vocab.type[id] == TOK_CONTROL || tokenizer->vocab.type[id] == TOK_UNKNOWN;
+}
+
+uint32_t tok_find(const Tokenizer *tokenizer, const char *text, size_t n)
+{
+    return tok_vocab_find(&tokenizer->vocab, (TokText){text, n}, (TokText){"", 0});
+}
+
+/* ---- encoding ---- */
+
+static bool encode_plain(const Tokenizer *tokenizer, const char *text, size_t n, TokenList *list, Error *error)
+{
+    if (!n) return true;
+    if (utf8_valid((const uint8_t *)text, n)) return tokenizer->model->encode(tokenizer, text, n, list, error);
+    size_t cut;
+    size_t repaired_n = utf8_repair((const uint8_t *)text, n, true, NULL, &cut);
+    char *repaired = malloc(repaired_n);
+    if (!repaired) return error_set(error, ERR_NO_MEMORY, "no memory for %zu bytes of text", repaired_n);
+    utf8_repair((const uint8_t *)text, n, true, repaired, &cut);
+    bool ok = tokenizer->model->encode(tokenizer, repaired, repaired_n, list, error);
+    free(repaired);
+    return ok;
+}
+
+/* BOS and EOS count as there when the text itself begins or ends with the special token. */
+static bool encode_all(const Tokenizer *tokenizer, const TokEncode *in, TokenList *list, Error *error)
+{
+    const TokVocab *vocab = &tokenizer->vocab;
+    size_t range = 0, from = 0;
+    TokHit hit = {0};
+    bool found = tok_specials_next(tokenizer, in, from, &range, &hit);
+    bool has_bos = found && hit.start == 0 && hit.id == vocab->bos, has_eos = false;
+    if (in->add_special && vocab->add_bos && !has_bos && !token_list_push(list, vocab->bos, error)) return false;
+    while (found) {
+        if (!encode_plain(tokenizer, in->text + from, hit.start - from, list, error) ||
+            !token_list_push(list, hit.id, error))
+            return false;
+        has_eos = hit.end == in->n && hit.id == vocab->eos;
+        from = hit.end;
+        found = tok_specials_next(tokenizer, in, from, &range, &hit);
+    }
+    if (!encode_plain(tokenizer, in->text + from, in->n - from, list, error)) return false;
+    return !in->add_special || !vocab->add_eos || has_eos || token_list_push(list, vocab->eos, error);
+}
+
+bool tok_encode(const Tokenizer *tokenizer, const TokEncode *in, TokenList *list, Error *error)
+{
+    size_t before = list->n;
+    if (encode_all(tokenizer, in, list, error)) return true;
+    list->n = before;
+    return false;
+}
