@@ -29,6 +29,9 @@ typedef struct ModelShape {
     double rope_base;
     double rope_linear_factor; /* positions are divided by it; 1: none */
     RopeLlama3 rope_llama3;    /* named shapes only */
+    uint32_t window_tokens;     /* what a sliding-window layer sees; 0: there are no such layers */
+    uint32_t full_layer_period; /* with windows, every period-th layer sees everything */
+    double window_rope_base;
     uint32_t train_context;
     float norm_eps;
     float embed_scale;     /* 1 for llama */
@@ -62,6 +65,8 @@ LW_CHECK bool family_rope_theta(const ModelShape *shape, const Gguf *gguf, doubl
 
 /* KV bytes of one token over all layers. */
 uint64_t shape_kv_bytes_per_token(const ModelShape *shape, DType kv_type);
+/* KV bytes of one sequence of that length: sliding-window layers keep no more than their window. */
+uint64_t shape_kv_bytes(const ModelShape *shape, DType kv_type, uint64_t n_tokens);
 
 /* The named shapes of interfaces.md (llama-3.1-8b, ...) for 'inspect --shape' and 'bench --synthetic'; NULL: no such name. */
 const ModelShape *shape_by_name(const char *name);

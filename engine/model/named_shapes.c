@@ -33,8 +33,9 @@ static const ModelShape shapes[] = {
      .attention_scale = 0.125f, .tied_output = true, .n_params = 134515008},
     {.architecture = "gemma3", .name = "gemma3-270m", .n_layers = 18, .n_embd = 640, .n_ff = 2048, .n_vocab = 262144,
      .n_heads = 4, .n_kv_heads = 1, .head_dim = 256, .v_dim = 256, .rope_dim = 256, .rope_layout = ROPE_HALF_SPLIT,
-     .rope_base = 1e6, .rope_linear_factor = 1, .train_context = 32768, .norm_eps = 1e-6f, .embed_scale = 25.298221f,
-     .attention_scale = 0.0625f, .tied_output = true, .n_params = 268098176},
+     .rope_base = 1e6, .rope_linear_factor = 1, .window_tokens = 512, .full_layer_period = 6, .window_rope_base = 1e4,
+     .train_context = 32768, .norm_eps = 1e-6f, .embed_scale = 25.298221f, .attention_scale = 0.0625f,
+     .tied_output = true, .n_params = 268098176},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
