@@ -11,15 +11,15 @@
 
 typedef uint64_t RequestId; /* never reused in a process; 0 is none */
 
-/* Everything the engine needs to know of one request; lives in its own arena, which request_free ends. */
+/* Everything the engine needs to know of one request; what it points to lives in its own arena, which request_free ends. */
 typedef struct Request {
     RequestId id;
-    Arena arena; /* owns all that is below, and the Request itself is malloc'ed */
+    Arena arena; /* owns all that is below but 'failure' */
     const uint32_t *prompt;
     uint32_t n_prompt;   /* >= 1 */
     uint32_t max_tokens; /* >= 1 unless prompt_logprobs alone is wanted (echo with 0); n_prompt + max_tokens <= context */
     uint32_t min_tokens;
-    uint32_t n_choices;  /* n */
+    uint32_t n_choices;  /* n, >= 1 */
     SamplingParams sampling;
     StopStrings stop;
     const uint32_t *stop_ids; /* [n_stop_ids] besides the model's own end tokens */
@@ -31,11 +31,12 @@ typedef struct Request {
     bool want_prompt_logprobs; /* completions with echo and logprobs */
     uint64_t deadline_usec;   /* monotonic; 0: none */
     uint64_t arrival_usec;
+    Error *failure; /* made with the request, so that its EVENT_FAILED needs no memory; the engine's business */
 } Request;
 
-/* NULL when memory is out. */
-Request *request_new(RequestId id, size_t max_arena_bytes);
-void request_free(Request *request);
+/* One choice, plain sampling, the rest zero; NULL when memory is out. */
+LW_CHECK Request *request_new(RequestId id, size_t max_arena_bytes);
+void request_free(Request *request); /* NULL is fine */
 
 typedef enum CommandKind { COMMAND_SUBMIT, COMMAND_CANCEL, COMMAND_STOP } CommandKind;
 
@@ -49,33 +50,40 @@ typedef enum FinishReason { FINISH_STOP, FINISH_LENGTH } FinishReason;
 
 /* One generated (or, before the first, one prompt) token. */
 typedef struct EventToken {
-    SampleResult sample;  /* logprob and top are set only when asked for */
-    uint32_t text_bytes;  /* how much of the event's text this token released */
+    SampleResult sample;  /* logprob and top only when asked for; a prompt's first token has logprob NAN and no top */
+    uint32_t text_bytes;  /* how much of the event's text this token released: also what earlier ones held back */
 } EventToken;
 
+/*
+ * Per request: STARTED, PROGRESS..., [TOKENS of the prompt,] then per choice TOKENS..., CHOICE_DONE, and last exactly one
+ * of DONE or FAILED, whatever happens: DONE when all choices are done, else FAILED. A cancelled request, waiting or
+ * begun, and one whose deadline passed ends with FAILED and ERR_CANCELLED (unless DONE was already under way). Choices
+ * come one after another in this version; nothing promises that.
+ */
 typedef enum EventKind {
     EVENT_STARTED,  /* left the queue: prefill begins */
-    EVENT_PROGRESS, /* prefill went on */
-    EVENT_TOKENS,   /* text of one choice; text may be empty while bytes are held back */
+    EVENT_PROGRESS, /* prefill of the prompt went on */
+    EVENT_TOKENS,   /* tokens of one choice; text may be empty while bytes are held back */
     EVENT_CHOICE_DONE,
-    EVENT_DONE,     /* last event of a request that went well, or was cancelled after it began */
-    EVENT_FAILED,   /* last event of a request that did not */
+    EVENT_DONE,
+    EVENT_FAILED,
     EVENT_STATS,    /* about every 100 ms while busy, and when going idle */
     EVENT_STOPPED,  /* last event of all, after COMMAND_STOP */
 } EventKind;
 
+/* One block of memory with its arrays: free() ends all of it (event_done does). */
 typedef struct TokensPayload {
-    bool is_prompt; /* prompt tokens with their log-probabilities, for echo */
+    bool is_prompt; /* prompt tokens with their log-probabilities, for echo; with choice 0, once for all choices */
     uint32_t n_tokens;
-    EventToken *tokens; /* [n_tokens] */
-    char *text;         /* whole UTF-8 code points */
+    EventToken *tokens; /* [n_tokens]; an end token is among them, with no text */
+    char *text;         /* whole UTF-8 code points, a NUL behind */
     uint32_t text_bytes;
 } TokensPayload;
 
-/* What one request cost; with EVENT_DONE and EVENT_FAILED. */
+/* What one request cost. */
 typedef struct RequestTimings {
     uint64_t queue_usec, prefill_usec, decode_usec;
-    uint32_t prompt_tokens, cached_tokens, completion_tokens; /* completion: over all choices */
+    uint32_t prompt_tokens, cached_tokens, completion_tokens; /* completion: over all choices, end tokens too */
 } RequestTimings;
 
 /* Counters since start; gauges of the moment. */

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/sample/weights.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LANES = 16 }; /* independent running values, so that the compiler can use vectors without reordering sums */
+
+bool row_max(const float *logits, uint32_t n, float *ret_max, Error *error)
+{
+    float best[LANES];
+    uint32_t bad[LANES] = {0};
+    for (uint32_t j = 0; j < LANES; j++) best[j] = -INFINITY;
+    uint32_t i = 0;
+    for (; n - i >= LANES; i += LANES) {
+        for (uint32_t j = 0; j < LANES; j++) {
+            float l = logits[i + j];
+            bad[j] |= !(l < INFINITY);
+            best[j] = l > best[j] ? l : best[j];
+        }
+    }
+    for (; i < n; i++) {
+        bad[0] |= !(logits[i] < INFINITY);
+        best[0] = logits[i] > best[0] ? logits[i] : best[0];
+    }
+    for (uint32_t j = 1; j < LANES; j++) {
+        bad[0] |= bad[j];
+        best[0] = best[j] > best[0] ? best[j] : best[0];
+    }
+    if (bad[0]) return error_set(error, ERR_NON_FINITE, "the model gave NaN or infinity as a logit");
+    if (best[0] == -INFINITY) return error_set(error, ERR_NON_FINITE, "no token has a finite logit");
+    *ret_max = best[0];
+    return true;
+}
+
+/* The bits of floats >= 0 sort like the floats. */
+static inline uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/*
+ * exp(x) for x <= 0 within 2 ulp, 0 below -87. Not libm's: this one becomes vector code, and gives the same bits on
+ * every machine, so that a seed's text doesn't hang on the C library.
+ */
+static inline float exp_nonpositive(float x)
+{
+    const float round_magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to the nearest integer */
+    uint32_t keep = 0u - (uint32_t)(x > -87.0f); /* a mask and not a branch, which would keep the loop scalar */
+    x = float_of(bits_of(x) & keep);
+    float k = (x * 1.44269504f + round_magic) - round_magic;
+    float r = x - k * 0.693359375f; /* ln 2 in two parts */
+    r -= k * -2.12194440e-4f;
+    float p = 1.0f / 5040;
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    float scale = float_of((uint32_t)((int32_t)k + 127) << 23);
+    return float_of(bits_of(p * scale) & keep);
+}
+
+enum { BLOCK = 1024 };
+
+static double sum_block(const float *values, uint32_t n)
+{
+    double lane[LANES] = {0};
+    uint32_t i = 0;
+    for (; n - i >= LANES; i += LANES)
+        for (uint32_t j = 0; j < LANES; j++) lane[j] += (double)values[i + j];
+    for (; i < n; i++) lane[0] += (double)values[i];
+    double sum = 0;
+    for (uint32_t j = 0; j < LANES; j++) sum += lane[j];
+    return sum;
+}
+
+static double sum_all(const float *values, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i += BLOCK) sum += sum_block(values + i, n - i < BLOCK ? n - i : BLOCK);
+    return sum;
+}
+
+double row_log_sum_exp(const float *logits, uint32_t n, float max)
+{
+    float part[BLOCK];
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i += BLOCK) {
+        uint32_t m = n - i < BLOCK ? n - i : BLOCK;
+        for (uint32_t j = 0; j < m; j++) part[j] = exp_nonpositive(logits[i + j] - max);
+        sum += sum_block(part, m);
+    }
+    return (double)max + log(sum);
+}
+
+void weights_fill(const float *logits, uint32_t n, float max, float temperature, float *weights)
+{
+    /* Division, not a reciprocal: 0 / T stays 0 for the tiniest T, where 1 / T is infinite. */
+    for (uint32_t i = 0; i < n; i++) weights[i] = exp_nonpositive((logits[i] - max) / temperature);
+}
+
+void weights_cut_min_p(float *weights, uint32_t n, float min_p)
+{
+    for (uint32_t i = 0; i < n; i++) weights[i] = weights[i] >= min_p ? weights[i] : 0.0f;
+}
+
+enum { N_DIGITS = 2048, N_APART = 4 };
+
+/* Counts and masses of weights by one digit of their bits. */
+typedef struct Digits {
+    uint32_t count[N_DIGITS];
+    double mass[N_DIGITS];
+} Digits;
+
+/* By the 11 highest bits. Neighbours are added up apart: often they share a bucket, and each sum waits for the last. */
+static void digits_of_all(Digits *digits, const float *weights, uint32_t n, bool by_mass)
+{
+    uint32_t count[N_APART][N_DIGITS / 2] = {0}; /* half: the sign bit is 0 */
+    double mass[N_APART][N_DIGITS / 2] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        if (weights[i] == 0) continue;
+        uint32_t digit = bits_of(weights[i]) >> 21;
+        count[i % N_APART][digit]++;
+        if (by_mass) mass[i % N_APART][digit] += (double)weights[i];
+    }
+    *digits = (Digits){0};
+    for (uint32_t i = 0; i < N_DIGITS / 2; i++) {
+        for (uint32_t j = 0; j < N_APART; j++) {
+            digits->count[i] += count[j][i];
+            digits->mass[i] += mass[j][i];
+        }
+    }
+}
+
+/* A selection under way: the lightest weight to keep begins with the bits of prefix and is one of the candidates. */
+typedef struct Cut {
+    double goal, have; /* have: held by all weights above the prefix */
+    bool by_mass;      /* else by count */
+    uint32_t prefix;
+    uint32_t *candidates; /* [n_candidates] indices, rising */
+    uint32_t n_candidates;
+} Cut;
+
+/* Appends to the prefix the digit at which the goal is reached; false: nothing there. */
+static bool cut_choose_digit(Cut *cut, const Digits *digits, uint32_t n_bits)
+{
+    uint32_t last = N_DIGITS;
+    double before_last = 0;
+    for (uint32_t digit = N_DIGITS; digit-- > 0;) {
+        if (!digits->count[digit]) continue;
+        last = digit;
+        before_last = cut->have;
+        cut->have += cut->by_mass ? digits->mass[digit] : (double)digits->count[digit];
+        if (cut->have >= cut->goal) break;
+    }
+    if (last == N_DIGITS) return false;
+    cut->have = before_last; /* when rounding leaves the goal out of reach, the lightest is the one */
+    cut->prefix = cut->prefix << n_bits | last;
+    return true;
+}
+
+static void cut_narrow(Cut *cut, const float *weights, uint32_t shift, uint32_t n_bits)
+{
+    Digits digits = {0};
+    for (uint32_t i = 0; i < cut->n_candidates; i++) {
+        float weight = weights[cut->candidates[i]];
+        uint32_t digit = bits_of(weight) >> shift & ((1u << n_bits) - 1);
+        digits.count[digit]++;
+        digits.mass[digit] += (double)weight;
+    }
+    if (!cut_choose_digit(cut, &digits, n_bits)) return;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < cut->n_candidates; i++) {
+        /* Lighter ones are out for good, heavier ones are in. */
+        uint32_t head = bits_of(weights[cut->candidates[i]]) >> shift;
+        if (head == cut->prefix) cut->candidates[n++] = cut->candidates[i];
+    }
+    cut->n_candidates = n;
+}
+
+/*
+ * Keeps the fewest of the heaviest whose count or mass reaches the goal, and zeroes the rest: the lightest one to keep
+ * is found digit by digit, and of those equal to it the first ones stay.
+ */
+static void cut_run(Cut *cut, float *weights, uint32_t n)
+{
+    Digits digits;
+    digits_of_all(&digits, weights, n, cut->by_mass);
+    if (!cut_choose_digit(cut, &digits, 11)) return;
+    for (uint32_t i = 0; i < n; i++) {
+        cut->candidates[cut->n_candidates] = i;
+        cut->n_candidates += bits_of(weights[i]) >> 21 == cut->prefix;
+    }
+    cut_narrow(cut, weights, 10, 11);
+    cut_narrow(cut, weights, 0, 10);
+    float least = float_of(cut->prefix);
+    double wanted = cut->goal - cut->have;
+    if (cut->by_mass) wanted = ceil(wanted / (double)least);
+    uint32_t n_ties = wanted < 1 ? 1 : wanted > cut->n_candidates ? cut->n_candidates : (uint32_t)wanted;
+    for (uint32_t i = 0; i < n; i++) weights[i] = weights[i] > least ? weights[i] : 0.0f;
+    for (uint32_t i = 0; i < n_ties; i++) weights[cut->candidates[i]] = least;
+}
+
+void weights_cut_top_k(float *weights, uint32_t n, uint32_t k, uint32_t *scratch)
+{
+    Cut cut = {.goal = k, .candidates = scratch};
+    if (k < n) cut_run(&cut, weights, n);
+}
+
+void weights_cut_top_p(float *weights, uint32_t n, double p, uint32_t *scratch)
+{
+    Cut cut = {.goal = p * sum_all(weights, n), .by_mass = true, .candidates = scratch};
+    if (p < 1) cut_run(&cut, weights, n);
+}
+
+uint32_t weights_draw(const float *weights, uint32_t n, double u)
+{
+    double left = u * sum_all(weights, n);
+    uint32_t last = 0; /* rounding can leave a rest beyond the end: the last weight > 0 takes it */
+    for (uint32_t i = 0; i < n; i += BLOCK) {
+        uint32_t m = n - i < BLOCK ? n - i : BLOCK;
+        double sum = sum_block(weights + i, m);
+        if (sum == 0) continue;
+        if (left >= sum) {
+            left -= sum;
+            last = i;
+            continue;
+        }
+        for (uint32_t j = i; j < i + m; j++) {
+            if (weights[j] == 0) continue;
+            last = j;
+            if (left < (double)weights[j]) return j;
+            left -= (double)weights[j];
+        }
+        return last;
+    }
+    uint32_t end = n - last < BLOCK ? n : last + BLOCK;
+    while (end > last + 1 && weights[end - 1] == 0) end--;
+    return end - 1;
+}

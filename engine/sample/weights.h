@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Arithmetic on one row of the vocabulary: maximum, unnormalised probabilities, truncation, draw. Every pass is linear
+ * in n, without a sort; sums are in fp64 and in a fixed order, so results repeat bit by bit. Any thread.
+ */
+#pragma once
+#include "base/error.h"
+#include <stdint.h>
+
+/* Largest logit of logits [n]. ERR_NON_FINITE: NaN or +INFINITY anywhere, or nothing but -INFINITY. */
+LW_CHECK bool row_max(const float *logits, uint32_t n, float *ret_max, Error *error);
+/* log(sum exp(l)), max being the row's largest logit. */
+double row_log_sum_exp(const float *logits, uint32_t n, float max);
+
+/* weights[i] = exp((logits[i] - max) / temperature), in [0, 1], both [n]; temperature > 0. */
+void weights_fill(const float *logits, uint32_t n, float max, float temperature, float *weights);
+/* Zeroes the weights below min_p times the largest, which is 1. */
+void weights_cut_min_p(float *weights, uint32_t n, float min_p);
+/* Zeroes all but the k heaviest; k >= 1; scratch [n]. */
+void weights_cut_top_k(float *weights, uint32_t n, uint32_t k, uint32_t *scratch);
+/* Zeroes all but the fewest of the heaviest that hold p of the whole mass; keeps at least one. */
+void weights_cut_top_p(float *weights, uint32_t n, double p, uint32_t *scratch);
+/* The index at which the running sum passes u of the whole; u in [0, 1), at least one weight > 0. */
+uint32_t weights_draw(const float *weights, uint32_t n, double u);
