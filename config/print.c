@@ -72,7 +72,7 @@ static void example_option(const ConfigOption *option)
         putchar(')');
     }
     if (option->shown) printf("; by default: %s", option->shown);
-    printf("\n#%s = %s\n", option->name, option->fallback ? option->fallback : "");
+    printf("\n#%s =%s%s\n", option->name, option->fallback ? " " : "", option->fallback ? option->fallback : "");
 }
 
 void config_print_example(void)
