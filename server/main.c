@@ -11,6 +11,7 @@ static const struct {
     CmdMain run;
     const char *what;
 } commands[] = {
+    {"inspect", cmd_inspect, "show what a GGUF file or a named shape holds and needs"},
     {NULL, NULL, NULL},
 };
 

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cmd/inspect.h"
+#include "engine/text/utf8.h"
+#include "server/cmd/cmd.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const DType inspect_kv_types[INSPECT_N_KV_TYPES] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+
+enum { MAX_OUTPUT_BYTES = 1 << 30 };
+
+/* What a terminal could obey: C0 and C1 controls, line separators (U+2028, U+2029), changes of direction (U+202A..E).
+ */
+static bool is_control(const uint8_t *at, size_t n)
+{
+    if (n == 1) return at[0] < 0x20 || at[0] == 0x7F;
+    if (n == 2) return at[0] == 0xC2 && at[1] < 0xA0;
+    return n == 3 && at[0] == 0xE2 && at[1] == 0x80 && at[2] >= 0xA8 && at[2] <= 0xAE;
+}
+
+static bool append_point(Buffer *out, const uint8_t *at, size_t n, bool one_line, Error *error)
+{
+    if (!one_line || !is_control(at, n)) return buffer_append(out, at, n, error);
+    if (*at == '\n') return buffer_append_text(out, "\\n", error);
+    for (size_t i = 0; i < n; i++)
+        if (!buffer_printf(out, error, "\\x%02x", at[i])) return false;
+    return true;
+}
+
+bool inspect_clean(Buffer *out, GgufString bytes, size_t max_points, bool one_line, Error *error)
+{
+    const uint8_t *at = (const uint8_t *)bytes.data, *end = at + bytes.n;
+    for (size_t len, n_points = 0; at < end; at += len, n_points++) {
+        if (n_points == max_points) return buffer_append_text(out, "...", error);
+        bool is_whole = utf8_step(at, (size_t)(end - at), &len) == UTF8_WHOLE && *at;
+        if (!(is_whole ? append_point(out, at, len, one_line, error) : buffer_append_text(out, "\uFFFD", error)))
+            return false;
+    }
+    return true;
+}
+
+static void count_types(Inspection *inspection)
+{
+    for (size_t i = 0; i < gguf_n_tensors(inspection->gguf); i++) {
+        const GgufTensor *tensor = gguf_tensor_at(inspection->gguf, i);
+        const TensorView *view = &tensor->view;
+        uint64_t n_params = view->dim[0] * view->dim[1] * view->dim[2] * view->dim[3];
+        size_t t = 0;
+        while (t < inspection->n_types && inspection->types[t].type != view->type) t++;
+        if (t == INSPECT_MAX_TYPES) continue; /* more types than DType has rows */
+        if (t == inspection->n_types) inspection->types[inspection->n_types++].type = view->type;
+        inspection->types[t].n_tensors++;
+        inspection->types[t].n_params += n_params;
+        inspection->types[t].n_bytes += tensor->n_bytes;
+        inspection->n_params += n_params;
+        inspection->weight_bytes += tensor->n_bytes;
+    }
+}
+
+static bool print_inspection(Inspection *inspection, Error *error)
+{
+    const Config *config = inspection->config;
+    if (inspection->shape) inspection->context = config->context ? config->context : inspection->shape->train_context;
+    Buffer out;
+    buffer_init(&out, MAX_OUTPUT_BYTES);
+    bool written =
+        config->json ? inspect_write_json(inspection, &out, error) : inspect_write_text(inspection, &out, error);
+    if (written && fwrite(out.data, 1, out.n, stdout) != out.n)
+        written = error_set(error, ERR_IO, "cannot write the output");
+    buffer_done(&out);
+    return written;
+}
+
+static bool inspect_file(const Config *config, Error *error)
+{
+    Gguf *gguf;
+    if (!gguf_open(config->model, &gguf, error)) return false;
+    Inspection inspection = {.config = config, .gguf = gguf};
+    const ModelFamily *family;
+    ModelShape shape;
+    if (family_find(gguf, &family, &inspection.shape_error) &&
+        family_read_shape(family, gguf, &shape, &inspection.shape_error))
+        inspection.shape = &shape;
+    count_types(&inspection);
+    bool printed = print_inspection(&inspection, error);
+    gguf_close(gguf);
+    return printed;
+}
+
+static bool inspect_named(const Config *config, Error *error)
+{
+    const ModelShape *shape = shape_by_name(config->shape);
+    if (!shape) {
+        char names[256] = "";
+        for (size_t i = 0; shape_name_at(i); i++) {
+            size_t n = strlen(names);
+            snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", shape_name_at(i));
+        }
+        return error_set_param(error, ERR_NOT_FOUND, "shape", "no shape is named '%s'; there are %s", config->shape,
+                               names);
+    }
+    Inspection inspection = {.config = config, .shape = shape, .n_params = shape->n_params};
+    return print_inspection(&inspection, error);
+}
+
+int cmd_inspect(int argc, char **argv)
+{
+    Config config;
+    Error error;
+    bool help = false;
+    if (!config_load(CMD_INSPECT, argc, argv, &config, &help, &error)) {
+        fprintf(stderr, "longwave inspect: %s\n", error.text);
+        return 2;
+    }
+    int status = 0;
+    if (help) {
+        config_print_help(CMD_INSPECT, "longwave");
+    } else if (!config.model == !config.shape) {
+        fputs("longwave inspect: give either a file (-m FILE) or a named shape (--shape NAME)\n", stderr);
+        status = 2;
+    } else if (!(config.shape ? inspect_named(&config, &error) : inspect_file(&config, &error))) {
+        fprintf(stderr, "longwave inspect: %s\n", error.text);
+        status = 1;
+    }
+    config_done(&config);
+    return status;
+}

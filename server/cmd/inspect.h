@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What 'longwave inspect' found, and its two ways to print it. Main thread. */
+#pragma once
+#include "base/buffer.h"
+#include "config/config.h"
+#include "engine/model/family.h"
+
+enum { INSPECT_MAX_TYPES = 16 };
+
+typedef struct InspectType {
+    DType type;
+    uint64_t n_tensors, n_params, n_bytes;
+} InspectType;
+
+typedef struct Inspection {
+    const Config *config;
+    const Gguf *gguf;        /* NULL: a named shape */
+    const ModelShape *shape; /* NULL: the file's architecture or dimensions are no good */
+    Error shape_error;       /* then: why */
+    InspectType types[INSPECT_MAX_TYPES];
+    size_t n_types;
+    uint64_t n_params, weight_bytes; /* weight_bytes 0: a named shape */
+    uint64_t context;                /* tokens of one sequence, for the memory figures */
+} Inspection;
+
+/* The KV types of the memory figures. */
+enum { INSPECT_N_KV_TYPES = 3 };
+extern const DType inspect_kv_types[INSPECT_N_KV_TYPES];
+
+/*
+ * Bytes from a file as text: invalid UTF-8 and NUL become U+FFFD, at most max_points code points are kept and '...'
+ * ends what was cut. one_line: control characters become escapes, so that a file cannot drive a terminal.
+ */
+LW_CHECK bool inspect_clean(Buffer *out, GgufString bytes, size_t max_points, bool one_line, Error *error);
+
+LW_CHECK bool inspect_write_text(const Inspection *inspection, Buffer *out, Error *error);
+LW_CHECK bool inspect_write_json(const Inspection *inspection, Buffer *out, Error *error);
