@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the bars share: a server on a free port of the loopback address, and requests to it."""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import time
+
+BINARY = os.environ["LONGWAVE_BINARY"]
+MODEL = os.environ["LONGWAVE_TEST_MODEL"]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def status_of(port, path):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()
+
+
+def post(port, path, body):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    connection.close()
+    if response.status != 200:
+        raise RuntimeError(f"{path}: {response.status} {answer}")
+    return answer
+
+
+@contextlib.contextmanager
+def server(*options):
+    """Yields (process, port, seconds from exec to /health = 200)."""
+    port = free_port()
+    began = time.monotonic()
+    process = subprocess.Popen([BINARY, "serve", "-m", MODEL, "--port", str(port), *options], stdin=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    try:
+        while status_of(port, "/health") != 200:
+            if process.poll() is not None or time.monotonic() - began > 120:
+                raise RuntimeError(f"the server did not start: exit status {process.poll()}")
+            time.sleep(0.002)
+        yield process, port, time.monotonic() - began
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def resident_bytes(process):
+    """Now and at the peak."""
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    return tuple(int(fields[key].split()[0]) * 1024 for key in ("VmRSS", "VmHWM"))
