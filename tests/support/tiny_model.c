@@ -115,12 +115,13 @@ static bool add_embedding(Build *build, const char *name)
     return added;
 }
 
-static bool add_norm(Build *build, const char *name)
+/* Norms have mean 1, biases 0. */
+static bool add_vector(Build *build, const char *name, uint32_t n, float mean)
 {
     uint64_t state = stream_of(build->model->seed, name);
-    float *x = numbers(build->model->n_embd);
-    for (size_t i = 0; i < build->model->n_embd; i++) x[i] = 1 + 0.1f * next_normal(&state);
-    bool added = add_rows(build, name, DTYPE_F32, 1, build->model->n_embd, x);
+    float *x = numbers(n);
+    for (size_t i = 0; i < n; i++) x[i] = mean + 0.1f * next_normal(&state);
+    bool added = add_rows(build, name, DTYPE_F32, 1, n, x);
     free(x);
     return added;
 }
@@ -160,15 +161,27 @@ static bool add_layer(Build *build, uint32_t layer)
         snprintf(name, sizeof name, "blk.%u.%s.weight", layer, matrices[i].name);
         if (!add_matrix(build, name, matrices[i].n_rows, matrices[i].n_columns)) return false;
     }
-    snprintf(name, sizeof name, "blk.%u.attn_norm.weight", layer);
-    if (!add_norm(build, name)) return false;
-    snprintf(name, sizeof name, "blk.%u.ffn_norm.weight", layer);
-    return add_norm(build, name);
+    const struct {
+        const char *name;
+        uint32_t n;
+        float mean;
+        bool wanted;
+    } vectors[] = {
+        {"attn_norm.weight", m->n_embd, 1, true},  {"ffn_norm.weight", m->n_embd, 1, true},
+        {"attn_q.bias", q, 0, m->qkv_bias},        {"attn_k.bias", kv, 0, m->qkv_bias},
+        {"attn_v.bias", kv, 0, m->qkv_bias},
+    };
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
+        snprintf(name, sizeof name, "blk.%u.%s", layer, vectors[i].name);
+        if (vectors[i].wanted && !add_vector(build, name, vectors[i].n, vectors[i].mean)) return false;
+    }
+    return true;
 }
 
 static bool add_tensors(Build *build)
 {
-    if (!add_embedding(build, "token_embd.weight") || !add_norm(build, "output_norm.weight")) return false;
+    if (!add_embedding(build, "token_embd.weight") || !add_vector(build, "output_norm.weight", build->model->n_embd, 1))
+        return false;
     if (!build->model->tied && !add_embedding(build, "output.weight")) return false;
     if (build->model->rope_freqs && !add_rope_freqs(build)) return false;
     for (uint32_t layer = 0; layer < build->model->n_layers; layer++)
@@ -265,6 +278,7 @@ static const struct {
     {"rope_base", SETTING_F32, offsetof(TinyModel, rope_base)},
     {"tied", SETTING_BOOL, offsetof(TinyModel, tied)},
     {"rope_freqs", SETTING_BOOL, offsetof(TinyModel, rope_freqs)},
+    {"qkv_bias", SETTING_BOOL, offsetof(TinyModel, qkv_bias)},
     {"add_bos", SETTING_BOOL, offsetof(TinyModel, add_bos)},
     {"type", SETTING_TYPE, offsetof(TinyModel, type)},
     {"embed_type", SETTING_TYPE, offsetof(TinyModel, embed_type)},

@@ -15,6 +15,7 @@ typedef struct TinyModel {
     float rope_base;
     bool tied;       /* no output.weight */
     bool rope_freqs; /* the factors of Llama 3 in rope_freqs.weight */
+    bool qkv_bias;   /* attn_q.bias and its like */
     bool add_bos;
     DType type;       /* of the matrices; norms and factors are F32 */
     DType embed_type; /* of token_embd and output */
