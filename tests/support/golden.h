@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What tests read from outside: the recorded numbers in tests/golden/, and a real model file. Any thread. */
+#pragma once
+#include <cjson/cJSON.h>
+
+/* A JSON file of tests/golden/, for cJSON_Delete; aborts with a message when it cannot be read. */
+cJSON *golden_load(const char *name);
+
+/* $LONGWAVE_TEST_MODEL: the SmolLM2-135M-Instruct GGUF; NULL when it is not set, and tests that need it skip. */
+const char *test_model_path(void);
