@@ -20,7 +20,7 @@ die() {
 
 # install_missing PACKAGE...
 install_missing() {
-    local package missing=() as_root=()
+    local package log missing=() as_root=()
     for package in "$@"; do
         dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
     done
@@ -31,10 +31,15 @@ install_missing() {
         as_root=(sudo)
     fi
     say "installing ${missing[*]}"
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq </dev/null >&2 ||
-        say "apt-get update failed, going on with the package lists that are here"
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        -o Dpkg::Use-Pty=0 "${missing[@]}" </dev/null >&2 || die "apt-get could not install: ${missing[*]}"
+    log=$(mktemp)
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq </dev/null >"$log" 2>&1 ||
+        say "apt-get update failed, going on with the package lists that are here: $(tail -n 1 "$log")"
+    if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        -o Dpkg::Use-Pty=0 "${missing[@]}" </dev/null >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        die "apt-get could not install: ${missing[*]}"
+    fi
+    rm -f "$log"
 }
 
 # python_environment NAME REQUIREMENTS_FILE: prints the folder. Debian's own pip refuses to install outside of one.
