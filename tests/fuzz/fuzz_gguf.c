@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GGUF files: any bytes give a file whose every value can be read, or an error that names the place; never a crash. */
+#include "engine/model/family.h"
+#include "tests/support/gguf_open.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+/* What a model does first with a file: its dimensions, and from them memory sizes and angles. */
+static void read_model(const Gguf *gguf)
+{
+    const ModelFamily *family;
+    ModelShape shape;
+    Error error = {0};
+    if (!family_find(gguf, &family, &error) || !family_read_shape(family, gguf, &shape, &error)) {
+        if (!error.text[0]) abort();
+        return;
+    }
+    double *theta = malloc((shape.rope_dim / 2 + 1) * sizeof *theta);
+    if (!theta) abort();
+    if (!family_rope_theta(&shape, gguf, theta, &error) && !error.text[0]) abort();
+    free(theta);
+    if (shape_kv_bytes(&shape, DTYPE_F32, shape.train_context) < shape_kv_bytes_per_token(&shape, DTYPE_F32)) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    Error error = {0};
+    if (!gguf_open_and_read(data, n, &error)) {
+        if (!strstr(error.text, "test.gguf: ") || !strstr(error.text, " at offset ")) abort();
+        return 0;
+    }
+    Gguf *gguf;
+    if (!gguf_open_memory(data, n, "fuzz.gguf", &gguf, &error)) abort(); /* the same bytes, another answer */
+    read_model(gguf);
+    gguf_close(gguf);
+    return 0;
+}
