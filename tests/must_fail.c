@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A test that passes, one that fails, one that crashes: check_must_fail.py sees that the runner tells them apart. */
+/*
+ * Tests that pass, fail, crash and leak: check_must_fail.py sees that the runner tells them apart, and tests/run.sh that
+ * the leak is found where AddressSanitizer is built in.
+ */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
@@ -16,4 +19,11 @@ Test(must_fail, fails)
 Test(must_fail, crashes)
 {
     abort();
+}
+
+Test(must_fail, leaks)
+{
+    char *volatile lost = malloc(4711);
+    lost = NULL;
+    cr_assert_null(lost);
 }
