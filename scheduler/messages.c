@@ -30,9 +30,30 @@ void request_free(Request *request)
     free(request);
 }
 
+bool tokens_payload_new(uint32_t n_tokens, TokensPayload **ret_payload, Error *error)
+{
+    typedef struct Block {
+        TokensPayload payload;
+        EventToken tokens[];
+    } Block;
+    Block *block = calloc(1, sizeof *block + (size_t)n_tokens * sizeof *block->tokens);
+    if (!block) return error_set(error, ERR_NO_MEMORY, "no memory for an event of %u tokens", n_tokens);
+    block->payload.n_tokens = n_tokens;
+    block->payload.tokens = block->tokens;
+    *ret_payload = &block->payload;
+    return true;
+}
+
+void tokens_payload_free(TokensPayload *payload)
+{
+    if (!payload) return;
+    free(payload->text);
+    free(payload);
+}
+
 void event_done(Event *event)
 {
-    if (event->kind == EVENT_TOKENS) free(event->tokens);
+    if (event->kind == EVENT_TOKENS) tokens_payload_free(event->tokens);
     if (event->kind == EVENT_FAILED) free(event->error);
     if (event->kind == EVENT_STATS) free(event->stats);
     *event = (Event){0};

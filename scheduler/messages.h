@@ -71,14 +71,17 @@ typedef enum EventKind {
     EVENT_STOPPED,  /* last event of all, after COMMAND_STOP */
 } EventKind;
 
-/* One block of memory with its arrays: free() ends all of it (event_done does). */
 typedef struct TokensPayload {
     bool is_prompt; /* prompt tokens with their log-probabilities, for echo; with choice 0, once for all choices */
     uint32_t n_tokens;
     EventToken *tokens; /* [n_tokens]; an end token is among them, with no text */
-    char *text;         /* whole UTF-8 code points, a NUL behind */
+    char *text;         /* whole UTF-8 code points, a NUL behind; may be NULL when empty */
     uint32_t text_bytes;
 } TokensPayload;
+
+/* Zeroed, without text. */
+LW_CHECK bool tokens_payload_new(uint32_t n_tokens, TokensPayload **ret_payload, Error *error);
+void tokens_payload_free(TokensPayload *payload); /* and its text; NULL is fine */
 
 /* What one request cost. */
 typedef struct RequestTimings {

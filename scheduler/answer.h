@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One choice's tokens on the way to its text: which tokens end it, streaming decode, stop strings, token limits. The
+ * texts that answer_take gives, joined, are the decoding of all tokens that show, cut at the stop string. Engine thread.
+ */
+#pragma once
+#include "engine/text/tokenizer.h"
+#include "scheduler/messages.h"
+
+typedef struct Answer {
+    const Tokenizer *tokenizer;
+    const Request *request;
+    StopMatcher *stop;
+    uint32_t *enders; /* [n_enders] ids that end this request's answers */
+    uint32_t n_enders;
+    TokStream stream;
+    uint32_t n_tokens; /* taken in this choice */
+    Buffer piece;      /* decoded text of one token, before the stop strings */
+    Buffer text;       /* what the last token released */
+} Answer;
+
+typedef enum AnswerState { ANSWER_OPEN, ANSWER_STOPPED, ANSWER_FULL } AnswerState;
+
+/* end_ids [n_end_ids]: the model's end tokens. Tokenizer and request are borrowed. */
+LW_CHECK bool answer_open(Answer *answer, const Tokenizer *tokenizer, const Request *request, const uint32_t *end_ids,
+                          uint32_t n_end_ids, Error *error);
+void answer_done(Answer *answer); /* {0} is fine */
+/* Another choice begins. */
+void answer_restart(Answer *answer);
+/* May the next token end the answer, or is it too early for that (min_tokens)? */
+bool answer_may_end(const Answer *answer);
+/* The next token; what it released is answer->text, until the next call. End tokens never show. */
+LW_CHECK bool answer_take(Answer *answer, uint32_t id, AnswerState *ret_state, Error *error);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/batch_build.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool batch_build_init(BatchBuild *build, uint32_t max_rows, uint32_t max_spans, Error *error)
+{
+    BatchBuild made = {.max_rows = max_rows, .max_spans = max_spans};
+    made.tokens = calloc((size_t)max_rows + 1, sizeof *made.tokens);
+    made.spans = calloc((size_t)max_spans + 1, sizeof *made.spans);
+    if (!made.tokens || !made.spans) {
+        batch_build_done(&made);
+        return error_set(error, ERR_NO_MEMORY, "no memory for batches of %u rows", max_rows);
+    }
+    *build = made;
+    batch_build_clear(build);
+    return true;
+}
+
+void batch_build_done(BatchBuild *build)
+{
+    free(build->tokens);
+    free(build->spans);
+    *build = (BatchBuild){0};
+}
+
+void batch_build_clear(BatchBuild *build)
+{
+    build->batch = (Batch){.tokens = build->tokens, .spans = build->spans};
+}
+
+uint32_t batch_build_room(const BatchBuild *build)
+{
+    return build->batch.n_spans < build->max_spans ? build->max_rows - build->batch.n_rows : 0;
+}
+
+bool batch_build_add(BatchBuild *build, SeqId seq, const uint32_t *tokens, uint32_t n_rows, uint32_t first_pos,
+                     LogitRows logits)
+{
+    Batch *batch = &build->batch;
+    if (n_rows == 0 || n_rows > batch_build_room(build)) return false;
+    build->spans[batch->n_spans++] = (BatchSpan){
+        .seq = seq, .first_row = batch->n_rows, .n_rows = n_rows, .first_pos = first_pos, .logits = logits};
+    memcpy(build->tokens + batch->n_rows, tokens, n_rows * sizeof *tokens);
+    batch->n_rows += n_rows;
+    return true;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/worker.h"
+
+#include "base/clock.h"
+#include "base/spsc_queue.h"
+#include "scheduler/sched.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_MAX_EVENTS = 1024, MAX_QUEUE = 1 << 20 };
+
+/* A request whose last event was not polled yet. Loop thread. */
+typedef struct Live {
+    RequestId id;
+    bool is_cancelled;
+} Live;
+
+struct Worker {
+    WorkerParams params;
+    SpscQueue *commands, *events;
+    pthread_t thread;
+    bool has_thread, has_lock;
+
+    /* loop thread */
+    Live *live; /* [n_live], of max_live */
+    uint32_t n_live, max_live;
+    bool is_stopped;
+
+    /* engine thread; the loop's after the join */
+    Sched *sched;
+    bool has_pushed; /* events since the last wake of the loop */
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_woken; /* under lock */
+
+    /*
+     * Whether the engine thread waits for room among the events. Both sides only ever exchange it: whichever comes
+     * second sees what the first one did, so either the engine finds the room or the loop knows that it must wake it.
+     */
+    _Atomic bool is_stalled;
+    _Atomic uint64_t heartbeat_usec;
+    _Atomic bool is_busy;
+};
+
+static bool emit_event(void *arg, const Event *event)
+{
+    Worker *worker = arg;
+    if (!spsc_push(worker->events, event)) return false;
+    worker->has_pushed = true;
+    return true;
+}
+
+/* true: go on. */
+static bool take_command(Worker *worker, const Command *command)
+{
+    Error error;
+    switch (command->kind) {
+    case COMMAND_SUBMIT:
+        /* There are as many slots as requests that may live. */
+        if (!sched_submit(worker->sched, command->request, &error)) abort();
+        return true;
+    case COMMAND_CANCEL:
+        sched_cancel(worker->sched, command->id);
+        return true;
+    case COMMAND_STOP:
+        sched_stop(worker->sched);
+        return false;
+    }
+    return true;
+}
+
+static bool take_commands(Worker *worker)
+{
+    Command command;
+    bool goes_on = true;
+    while (goes_on && spsc_pop(worker->commands, &command)) goes_on = take_command(worker, &command);
+    return goes_on;
+}
+
+static void sleep_until_woken(Worker *worker, uint64_t deadline_usec)
+{
+    struct timespec until = {.tv_sec = (time_t)(deadline_usec / 1000000),
+                             .tv_nsec = (long)(deadline_usec % 1000000) * 1000};
+    atomic_store(&worker->is_busy, false);
+    pthread_mutex_lock(&worker->lock);
+    int rc = 0;
+    while (!worker->is_woken && rc != ETIMEDOUT) {
+        if (deadline_usec)
+            rc = pthread_cond_timedwait(&worker->changed, &worker->lock, &until);
+        else
+            pthread_cond_wait(&worker->changed, &worker->lock);
+    }
+    worker->is_woken = false;
+    pthread_mutex_unlock(&worker->lock);
+    atomic_store(&worker->heartbeat_usec, clock_now_usec());
+    atomic_store(&worker->is_busy, true);
+}
+
+static void wake_loop(Worker *worker)
+{
+    if (!worker->has_pushed) return;
+    worker->has_pushed = false;
+    if (worker->params.wake) worker->params.wake(worker->params.wake_arg);
+}
+
+static void *worker_main(void *arg)
+{
+    Worker *worker = arg;
+    bool announced = false; /* is_stalled is set, and the step after it still found no room */
+    atomic_store(&worker->is_busy, true);
+    while (take_commands(worker)) {
+        atomic_store(&worker->heartbeat_usec, clock_now_usec());
+        SchedState state = sched_step(worker->sched);
+        wake_loop(worker);
+        if (state == SCHED_STALLED && !announced) {
+            atomic_exchange(&worker->is_stalled, true);
+            announced = true;
+            continue;
+        }
+        announced = false;
+        if (state != SCHED_READY) sleep_until_woken(worker, sched_next_deadline_usec(worker->sched));
+    }
+    /* What finds no room now goes out from worker_poll: nobody else uses the scheduler any more. */
+    (void)sched_step(worker->sched);
+    atomic_store(&worker->is_busy, false);
+    wake_loop(worker);
+    return NULL;
+}
+
+static bool start_thread(Worker *worker, Error *error)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&worker->lock, NULL);
+    pthread_cond_init(&worker->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    worker->has_lock = true;
+    /* Signals are the loop thread's business. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&worker->thread, NULL, worker_main, worker);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0) return error_set(error, ERR_IO, "cannot start the engine thread: %s", strerror(rc));
+    worker->has_thread = true;
+    return true;
+}
+
+static bool open_worker(Worker *worker, Error *error)
+{
+    const WorkerParams *params = &worker->params;
+    const SchedParams sched = {.engine = params->engine,
+                               .max_live = worker->max_live,
+                               .prefill_chunk = params->prefill_chunk,
+                               .clock_usec = clock_now_usec,
+                               .emit = emit_event,
+                               .emit_arg = worker};
+    worker->live = calloc(worker->max_live, sizeof *worker->live);
+    if (!worker->live) return error_set(error, ERR_NO_MEMORY, "no memory for %u requests", worker->max_live);
+    /* Every live request may have one submit and one cancel on the way, and there is one stop. */
+    size_t max_commands = 2 * (size_t)worker->max_live + 1;
+    size_t max_events = params->max_events ? params->max_events : DEFAULT_MAX_EVENTS;
+    return spsc_new(sizeof(Command), max_commands, &worker->commands, error) &&
+           spsc_new(sizeof(Event), max_events, &worker->events, error) && sched_new(&sched, &worker->sched, error) &&
+           start_thread(worker, error);
+}
+
+bool worker_start(const WorkerParams *params, Worker **ret_worker, Error *error)
+{
+    if (params->max_queue > MAX_QUEUE)
+        return error_set_param(error, ERR_INVALID, "max_queue", "max_queue is %u, at most %d", params->max_queue,
+                               MAX_QUEUE);
+    Worker *worker = calloc(1, sizeof *worker);
+    if (!worker) return error_set(error, ERR_NO_MEMORY, "no memory for the worker");
+    worker->params = *params;
+    worker->max_live = params->max_queue + 1;
+    atomic_store(&worker->heartbeat_usec, clock_now_usec());
+    if (!open_worker(worker, error)) {
+        worker_free(worker);
+        return false;
+    }
+    *ret_worker = worker;
+    return true;
+}
+
+static void wake_engine(Worker *worker)
+{
+    pthread_mutex_lock(&worker->lock);
+    worker->is_woken = true;
+    pthread_cond_signal(&worker->changed);
+    pthread_mutex_unlock(&worker->lock);
+}
+
+static void send(Worker *worker, Command command)
+{
+    bool has_room = spsc_push(worker->commands, &command);
+    assert(has_room);
+    (void)has_room;
+    wake_engine(worker);
+}
+
+static Live *find_live(Worker *worker, RequestId id)
+{
+    for (uint32_t i = 0; i < worker->n_live; i++)
+        if (worker->live[i].id == id) return &worker->live[i];
+    return NULL;
+}
+
+bool worker_submit(Worker *worker, Request *request, Error *error)
+{
+    if (worker->is_stopped) return error_set(error, ERR_BUSY, "the engine is stopping");
+    if (worker->n_live == worker->max_live)
+        return error_set(error, ERR_BUSY, "the queue is full: %u requests wait", worker->params.max_queue);
+    worker->live[worker->n_live++] = (Live){.id = request->id};
+    send(worker, (Command){.kind = COMMAND_SUBMIT, .id = request->id, .request = request});
+    return true;
+}
+
+void worker_cancel(Worker *worker, RequestId id)
+{
+    Live *live = find_live(worker, id);
+    if (worker->is_stopped || !live || live->is_cancelled) return;
+    live->is_cancelled = true;
+    send(worker, (Command){.kind = COMMAND_CANCEL, .id = id});
+}
+
+bool worker_poll(Worker *worker, Event *ret_event)
+{
+    Event event;
+    if (!spsc_pop(worker->events, &event)) {
+        if (!worker->is_stopped) return false;
+        (void)sched_step(worker->sched);
+        if (!spsc_pop(worker->events, &event)) return false;
+    }
+    if (atomic_exchange(&worker->is_stalled, false)) wake_engine(worker);
+    if (event.kind == EVENT_DONE || event.kind == EVENT_FAILED) {
+        Live *live = find_live(worker, event.id);
+        if (live) *live = worker->live[--worker->n_live];
+    }
+    *ret_event = event;
+    return true;
+}
+
+uint64_t worker_heartbeat_usec(const Worker *worker)
+{
+    return atomic_load(&worker->heartbeat_usec);
+}
+
+bool worker_busy(const Worker *worker)
+{
+    return atomic_load(&worker->is_busy);
+}
+
+void worker_stop(Worker *worker)
+{
+    if (worker->is_stopped) return;
+    send(worker, (Command){.kind = COMMAND_STOP});
+    pthread_join(worker->thread, NULL);
+    worker->is_stopped = true;
+}
+
+void worker_free(Worker *worker)
+{
+    if (!worker) return;
+    if (worker->has_thread) worker_stop(worker);
+    Event event;
+    while (worker->events && spsc_pop(worker->events, &event)) event_done(&event);
+    sched_free(worker->sched);
+    spsc_free(worker->events);
+    spsc_free(worker->commands);
+    if (worker->has_lock) {
+        pthread_cond_destroy(&worker->changed);
+        pthread_mutex_destroy(&worker->lock);
+    }
+    free(worker->live);
+    free(worker);
+}
