@@ -29,7 +29,9 @@ typedef struct KernelTable {
     bool (*vector_add)(const VectorAddParams *, Stream);
 } KernelTable;
 
+/* The best row for this machine; and every row that it can run, best first, NULL past the last. */
 const KernelTable *kernels_cpu(void);
+const KernelTable *kernels_cpu_row(size_t i);
 const KernelTable *kernels_ref(void); /* the reference twins behind the same interface, one thread: for tests */
 #ifdef LW_CUDA
 /* NULL and a message when no usable device is there. */

@@ -1,13 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/table.h"
 
-const KernelTable *kernels_cpu(void)
+#ifdef LW_X86_64
+#include <cpuid.h>
+#endif
+
+const KernelTable *kernels_table_scalar(void);
+#ifdef LW_X86_64
+const KernelTable *kernels_table_avx2(void);
+const KernelTable *kernels_table_avx512(void);
+
+static bool has_avx2(void)
 {
-    return kernels_ref();
+    unsigned eax, ebx, ecx = 0, edx;
+    bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+    return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-size_t attention_scratch_bytes(uint32_t n_workers, uint32_t n_heads, uint32_t head_dim, uint32_t max_context)
+static bool has_avx512(void)
 {
-    (void)max_context;
-    return (size_t)n_workers * n_heads * head_dim * sizeof(float) + 64;
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+static bool always(void)
+{
+    return true;
+}
+
+/* Best first. */
+static const struct {
+    bool (*supported)(void);
+    const KernelTable *(*table)(void);
+} rows[] = {
+#ifdef LW_X86_64
+    {has_avx512, kernels_table_avx512},
+    {has_avx2, kernels_table_avx2},
+#endif
+    {always, kernels_table_scalar},
+};
+
+const KernelTable *kernels_cpu_row(size_t i)
+{
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++)
+        if (rows[row].supported() && i-- == 0) return rows[row].table();
+    return NULL;
+}
+
+const KernelTable *kernels_cpu(void)
+{
+    return kernels_cpu_row(0);
 }

@@ -2,11 +2,11 @@
 #include "kernels/table.h"
 
 /* Each reference twin behind the signature that the table wants. */
-#define ROW(name, Params)                                                                                             \
-    static bool run_##name(const Params *params, Stream stream)                                                       \
-    {                                                                                                                 \
-        (void)stream;                                                                                                 \
-        return name##_ref(params);                                                                                    \
+#define ROW(name, Params)                                                                                              \
+    static bool run_##name(const Params *params, Stream stream)                                                        \
+    {                                                                                                                  \
+        (void)stream;                                                                                                  \
+        return name##_ref(params);                                                                                     \
     }
 
 ROW(embed, EmbedParams)

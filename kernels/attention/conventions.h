@@ -14,7 +14,8 @@
 extern "C" {
 #endif
 
-/* One layer of one sequence's cache: the key of KV head h at position p starts (h * capacity + p) * k_dim elements into k. */
+/* One layer of one sequence's cache: the key of KV head h at position p starts (h * capacity + p) * k_dim elements into
+ * k. */
 typedef struct KvView {
     void *k;    /* [n_kv_heads, capacity, k_dim] of type */
     void *v;    /* [n_kv_heads, capacity, v_dim] of type */

@@ -41,12 +41,6 @@ size_t matmul_scratch_bytes(uint32_t n_tokens, uint32_t n_cols)
     return activations_bytes(BLOCK_32, n_tokens, n_cols) + activations_bytes(BLOCK_K, n_tokens, n_cols) + 64;
 }
 
-static float round_to_11_bits(float x)
-{
-    uint32_t u = float_to_bits(x);
-    return float_from_bits((u + 0xFFFu + (u >> 13 & 1)) & ~0x1FFFu);
-}
-
 static void quantise_block(const float *x, uint32_t n, int8_t *q, float *ret_d)
 {
     uint32_t max_bits = 0; /* as bits a NaN is above infinity is above every finite number */
@@ -75,7 +69,7 @@ void activations_quantise_ref(const Activations *a, uint32_t t, const float *x)
             for (uint32_t j = 0; j < a->sum_cols; j++) sums[g] += q[(size_t)g * a->sum_cols + j];
         }
         if (a->block != BLOCK_32) continue;
-        s[b] = round_to_11_bits(d[b] * (float)sums[b]);
-        d[b] = round_to_11_bits(d[b]);
+        s[b] = activations_round_scale(d[b] * (float)sums[b]);
+        d[b] = activations_round_scale(d[b]);
     }
 }

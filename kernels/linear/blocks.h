@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Block layouts of the GGUF weight formats that longwave reads, byte for byte; scales are binary16 bits, little endian.
- * Rows are whole blocks, one after another. Types are aligned to 2 at most, since a file only promises its alignment for
- * a tensor's start.
+ * Rows are whole blocks, one after another. Types are aligned to 2 at most, since a file only promises its alignment
+ * for a tensor's start.
  */
 #pragma once
 #include <stdint.h>

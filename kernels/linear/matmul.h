@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * y[t, r] (+)= sum_c W[r, c] x[t, c] + bias[r], for up to MATMUL_MAX_OUT matrices that share the input x (q, k and v; gate
- * and up). W is a GGUF block format and stays in it. Activations: fp32 against F32, F16 and BF16 weights; quantised to 8
- * bits in blocks of 32 (scale = max|x| / 127) against quantised weights, as the reference engines do.
+ * y[t, r] (+)= sum_c W[r, c] x[t, c] + bias[r], for up to MATMUL_MAX_OUT matrices that share the input x (q, k and v;
+ * gate and up). W is a GGUF block format and stays in it. Activations: fp32 against F32, F16 and BF16 weights;
+ * quantised to 8 bits in blocks of 32 (scale = max|x| / 127) against quantised weights, as the reference engines do.
  *
  * The order in which one (t, r) sum is formed depends on n_cols and the type only, never on n_tokens, the number of
  * threads or the tile: a row alone and in a batch is bit-identical.
  *
  * matmul_ref follows the definition in plain loops (8-bit activations included, integer sums exact);
- * matmul_exact_ref multiplies the dequantised weights with fp32 activations in fp64: the yardstick for the error of both.
+ * matmul_exact_ref multiplies the dequantised weights with fp32 activations in fp64: the yardstick for the error of
+ * both.
  */
 #pragma once
 #include "base/tensor.h"

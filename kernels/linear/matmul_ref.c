@@ -160,6 +160,7 @@ static bool multiply_exact(const MatmulParams *params, const MatmulOut *out)
 {
     enum { CHUNK = BLOCK_K };
     float w[CHUNK];
+    if (!dtype_info(out->type)) return false;
     size_t row_bytes = dtype_row_bytes(out->type, params->n_cols);
     for (uint32_t t = 0; t < params->n_tokens; t++) {
         for (uint32_t r = 0; r < out->n_rows; r++) {

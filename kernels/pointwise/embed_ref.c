@@ -4,6 +4,7 @@
 
 bool embed_ref(const EmbedParams *params)
 {
+    if (!dtype_info(params->type)) return false;
     size_t row_bytes = dtype_row_bytes(params->type, params->n);
     for (uint32_t t = 0; t < params->n_tokens; t++) {
         float *y = params->y + (size_t)t * params->n;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Root mean square norm: y[r, i] = x[r, i] / sqrt(mean_i(x[r, i]^2) + eps) * weight[i]. The sum is formed in
- * fp64 in an order that n alone fixes, so a row's result never depends on its neighbours. y may be x. Also serves the per-head norms of Q and K
- * (n_rows = n_tokens * n_heads, n = head_dim).
+ * fp64 in an order that n alone fixes, so a row's result never depends on its neighbours. y may be x. Also serves the
+ * per-head norms of Q and K (n_rows = n_tokens * n_heads, n = head_dim).
  */
 #pragma once
 #include "kernels/stream.h"

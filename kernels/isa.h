@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CPU kernels of one instruction set. Meson compiles every *_cpu.c once for each row of its table with LW_ISA set
+ * to the row's identifier, so that ISA(glu) is glu_avx2 in one object and glu_avx512 in another; kernels/table_cpu.c
+ * picks a row at run time. Only sources compiled that way include this header.
+ */
+#pragma once
+#include "kernels/linear/activations.h"
+#include "kernels/table.h"
+
+#define ISA_JOIN_NAMES(name, isa) name##_##isa
+#define ISA_JOIN(name, isa) ISA_JOIN_NAMES(name, isa)
+#define ISA(name) ISA_JOIN(name, LW_ISA)
+
+bool ISA(embed)(const EmbedParams *params, Stream stream);
+bool ISA(rmsnorm)(const RmsNormParams *params, Stream stream);
+bool ISA(matmul)(const MatmulParams *params, Stream stream);
+bool ISA(rope_table)(const RopeTableParams *params, Stream stream);
+bool ISA(rope)(const RopeParams *params, Stream stream);
+bool ISA(kv_append)(const KvAppendParams *params, Stream stream);
+bool ISA(attention)(const AttentionParams *params, Stream stream);
+bool ISA(glu)(const GluParams *params, Stream stream);
+bool ISA(vector_add)(const VectorAddParams *params, Stream stream);
+
+/* Quantises one token; the same bits as activations_quantise_ref. */
+void ISA(activations_quantise)(const Activations *activations, uint32_t t, const float *x);
+
+/*
+ * Parts of matmul: one group of 16 rows of out (the last one may be partial) for tokens [t0, t0 + n_tokens).
+ * matmul_quant wants the activations in the block that its weight format goes with.
+ */
+enum { MATMUL_GROUP_ROWS = 16, MATMUL_TILE_TOKENS = 128 };
+void ISA(matmul_quant)(const MatmulOut *out, uint32_t group, const Activations *activations, uint32_t t0,
+                       uint32_t n_tokens);
+void ISA(matmul_float)(const MatmulParams *params, const MatmulOut *out, uint32_t group, uint32_t t0,
+                       uint32_t n_tokens);
+
+const KernelTable *ISA(kernels_table)(void);

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/isa.h"
+
+const KernelTable *ISA(kernels_table)(void)
+{
+    static const KernelTable table = {
+        .name = LW_ISA_NAME,
+        .embed = ISA(embed),
+        .rmsnorm = ISA(rmsnorm),
+        .matmul = ISA(matmul),
+        .rope_table = ISA(rope_table),
+        .rope = ISA(rope),
+        .kv_append = ISA(kv_append),
+        .attention = ISA(attention),
+        .glu = ISA(glu),
+        .vector_add = ISA(vector_add),
+    };
+    return &table;
+}
