@@ -26,7 +26,7 @@ setup() {
 # Without nvcc the CUDA parts are left out; one architecture is enough to see that they compile and link.
 stage_unit() {
     setup build-run -Dgpu=auto -Dgpu_archs=90a && ninja -C build-run || return 1
-    meson test -C build-run --no-rebuild -v --no-suite threads
+    meson test -C build-run --no-rebuild -v --no-suite tsan
 }
 
 # Criterion passes over what LeakSanitizer says, so reports go to files, and a file is a failure. That this finds anything is
@@ -41,7 +41,7 @@ stage_sanitize() {
     }
     ASAN_OPTIONS=log_path=$logs/asan:detect_stack_use_after_return=1:strict_string_checks=1 \
         UBSAN_OPTIONS=log_path=$logs/asan:print_stacktrace=1:halt_on_error=1 \
-        meson test -C build-asan --no-rebuild -v --no-suite checks --no-suite threads --timeout-multiplier 3
+        meson test -C build-asan --no-rebuild -v --no-suite checks --no-suite tsan --timeout-multiplier 3
     local status=$?
     sanitizer_is_silent asan && return $status
 }
@@ -60,7 +60,7 @@ stage_threads() {
     setarch -R true 2>/dev/null && plain_layout=(setarch -R)
     setup build-tsan -Dgpu=disabled -Dtests=disabled -Dbuildtype=debugoptimized -Db_sanitize=thread || return 1
     ninja -C build-tsan || return 1
-    TSAN_OPTIONS=halt_on_error=1 "${plain_layout[@]}" meson test -C build-tsan --no-rebuild -v --suite threads --timeout-multiplier 3
+    TSAN_OPTIONS=halt_on_error=1 "${plain_layout[@]}" meson test -C build-tsan --no-rebuild -v --suite tsan --timeout-multiplier 3
 }
 
 stage_fuzz() {
