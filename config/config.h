@@ -46,6 +46,7 @@ typedef struct Config {
     const char *prompt; /* -p */
     const char *file;   /* -f: read the prompt from a file, "-" is stdin */
     bool raw;           /* generate: no chat template */
+    bool special;       /* tokenize: control tokens in the text count as such */
     bool json;
     uint32_t max_tokens; /* -n; 0: what the context has room for */
     float temperature, top_p, min_p;

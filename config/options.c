@@ -91,6 +91,9 @@ const ConfigOption config_options[] = {
      .shown = "a random one", .max = UINT64_MAX, .commands = CMD_GENERATE, .metavar = "N",
      .help = "same seed, same prompt: same text"},
 
+    {"special", .kind = OPTION_FLAG, FIELD(special), .fallback = "off", .commands = CMD_TOKENIZE,
+     .help = "take control tokens in the text as such, not as plain text"},
+
     {"shape", .kind = OPTION_TEXT, FIELD(shape), .commands = CMD_INSPECT, .metavar = "NAME",
      .help = "a named shape instead of a file, such as llama-3.1-8b"},
     {"tensors", .kind = OPTION_FLAG, FIELD(tensors), .fallback = "off", .commands = CMD_INSPECT,

@@ -75,7 +75,7 @@ typedef struct TokensPayload {
     bool is_prompt; /* prompt tokens with their log-probabilities, for echo; with choice 0, once for all choices */
     uint32_t n_tokens;
     EventToken *tokens; /* [n_tokens]; an end token is among them, with no text */
-    char *text;         /* whole UTF-8 code points, a NUL behind; may be NULL when empty */
+    char *text;         /* [text_bytes] whole UTF-8 code points, U+0000 among them; NULL when empty */
     uint32_t text_bytes;
 } TokensPayload;
 

@@ -12,6 +12,7 @@ static const struct {
     const char *what;
 } commands[] = {
     {"inspect", cmd_inspect, "show what a GGUF file or a named shape holds and needs"},
+    {"tokenize", cmd_tokenize, "show the token ids of a text"},
     {NULL, NULL, NULL},
 };
 

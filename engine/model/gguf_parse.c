@@ -60,6 +60,16 @@ static void printable(char *text, size_t size, const char *bytes, size_t n)
     text[take] = '\0';
 }
 
+/* The end of a path tells files apart, and a long path must leave room for the reason. */
+static const char *path_end(const char *path)
+{
+    size_t n = strlen(path);
+    if (n <= 120) return path;
+    path += n - 120;
+    while ((*path & 0xC0) == 0x80) path++; /* never half a code point */
+    return path;
+}
+
 static bool fail(Reader *r, ErrorCode code, const char *fmt, ...) LW_PRINTF(3, 4);
 static bool fail(Reader *r, ErrorCode code, const char *fmt, ...)
 {
@@ -76,10 +86,8 @@ static bool fail(Reader *r, ErrorCode code, const char *fmt, ...)
     } else {
         snprintf(subject, sizeof subject, "%s number %" PRIu64, r->kind, r->index);
     }
-    const char *path = r->gguf->path;
-    size_t n_path = strlen(path);
-    return error_set_param(r->error, code, name, "%s: %s at offset %" PRIu64 ": %s",
-                           n_path > 100 ? path + n_path - 100 : path, subject, r->start, why);
+    return error_set_param(r->error, code, name, "%s: %s at offset %" PRIu64 ": %s", path_end(r->gguf->path), subject,
+                           r->start, why);
 }
 
 static uint64_t bytes_left(const Reader *r)

@@ -201,6 +201,21 @@ Test(test_gguf_hostile, names_in_errors_are_printable)
     refuse(ERR_INVALID, "key 'evil??[31m?'", "value type 99");
 }
 
+/* The longest path and the longest name leave room for the reason. */
+Test(test_gguf_hostile, long_paths_keep_the_reason)
+{
+    char path[1001], key[1001];
+    for (size_t i = 0; i < 500; i++) memcpy(path + 2 * i, "\xC3\xA9", 2);
+    memset(key, 'k', 1000);
+    path[1000] = key[1000] = '\0';
+    put_key(key, 99);
+    gguf_writer_finish(&writer, &bytes);
+    Gguf *gguf;
+    cr_assert_not(gguf_open_memory(bytes.data, bytes.n, path, &gguf, &error));
+    cr_assert_eq(strncmp(error.text, "\xC3\xA9", 2), 0);
+    cr_assert(strstr(error.text, "at offset 24: value type 99 is unknown"), "%s", error.text);
+}
+
 /* ---- alignment ---- */
 
 Test(test_gguf_hostile, alignments)

@@ -22,7 +22,11 @@ static void note(Recorder *recorder, RequestId id, char what)
 static void take_tokens(RequestRecord *record, uint32_t choice, const TokensPayload *payload)
 {
     ChoiceRecord *c = &record->choices[choice];
-    if (payload->text) append(payload->is_prompt ? record->prompt_text : c->text, sizeof c->text, payload->text);
+    char *text = payload->is_prompt ? record->prompt_text : c->text;
+    size_t *n_text = payload->is_prompt ? &record->n_prompt_text : &c->n_text;
+    if (*n_text + payload->text_bytes >= sizeof c->text) abort();
+    if (payload->text_bytes) memcpy(text + *n_text, payload->text, payload->text_bytes);
+    *n_text += payload->text_bytes;
     for (uint32_t i = 0; i < payload->n_tokens; i++) {
         uint32_t *n = payload->is_prompt ? &record->n_prompt : &c->n_tokens;
         if (*n == RECORDER_MAX_TOKENS) abort();

@@ -7,7 +7,8 @@
 enum { RECORDER_MAX_REQUESTS = 16, RECORDER_MAX_CHOICES = 8, RECORDER_MAX_TOKENS = 256 };
 
 typedef struct ChoiceRecord {
-    char text[4096]; /* joined texts of its token events, the prompt's not */
+    char text[4096]; /* [n_text] joined texts of its token events, the prompt's not; NUL behind, perhaps inside too */
+    size_t n_text;
     uint32_t ids[RECORDER_MAX_TOKENS];
     EventToken tokens[RECORDER_MAX_TOKENS];
     uint32_t n_tokens;
@@ -17,7 +18,8 @@ typedef struct ChoiceRecord {
 
 typedef struct RequestRecord {
     ChoiceRecord choices[RECORDER_MAX_CHOICES];
-    char prompt_text[4096];
+    char prompt_text[4096]; /* [n_prompt_text] */
+    size_t n_prompt_text;
     EventToken prompt[RECORDER_MAX_TOKENS];
     uint32_t n_prompt;
     uint32_t n_started, n_progress, n_done, n_failed; /* events */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/sched.h"
-#include "tests/scheduler/recorder.h"
+#include "tests/scheduler/rig.h"
 #include "tests/support/tiny_model.h"
 
 #include <criterion/criterion.h>
@@ -8,105 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t now_usec;
-
-static uint64_t fake_clock(void)
-{
-    return now_usec;
-}
-
-/* A scheduler on a fake engine; events go to the recorder as long as there is room. */
-typedef struct Rig {
-    Engine *engine;
-    Sched *sched;
-    Recorder recorder;
-    uint32_t room;
-} Rig;
-
-static bool take_event(void *arg, const Event *event)
-{
-    Rig *rig = arg;
-    if (rig->room == 0) return false;
-    rig->room--;
-    Event copy = *event;
-    recorder_take(&rig->recorder, &copy);
-    return true;
-}
-
-static Rig *rig_new(const FakeEngineParams *engine, uint32_t max_live, uint32_t prefill_chunk)
-{
-    Rig *rig = calloc(1, sizeof *rig);
-    now_usec = 1000;
-    rig->engine = fake_engine_new(engine);
-    rig->room = UINT32_MAX;
-    Error error;
-    const SchedParams params = {.engine = rig->engine,
-                                .max_live = max_live,
-                                .prefill_chunk = prefill_chunk,
-                                .clock_usec = fake_clock,
-                                .emit = take_event,
-                                .emit_arg = rig};
-    cr_assert(sched_new(&params, &rig->sched, &error), "%s", error.text);
-    return rig;
-}
-
-static void submit(Rig *rig, Request *request)
-{
-    Error error;
-    cr_assert(sched_submit(rig->sched, request, &error), "%s", error.text);
-}
-
-static SchedState run(Rig *rig)
-{
-    for (int i = 0; i < 2000; i++) {
-        SchedState state = sched_step(rig->sched);
-        if (state != SCHED_READY) return state;
-    }
-    cr_assert_fail("still busy after 2000 steps");
-    return SCHED_READY;
-}
-
-static void rig_free(Rig *rig)
-{
-    cr_assert_eq(fake_engine_counts(rig->engine)->broken_promises, 0);
-    sched_free(rig->sched);
-    cr_assert_eq(fake_engine_counts(rig->engine)->open, 0, "a sequence was left open");
-    engine_close(rig->engine);
-    for (int i = 0; i < RECORDER_MAX_REQUESTS; i++) cr_assert_eq(rig->recorder.requests[i].n_after_last, 0);
-    free(rig);
-}
-
-/* "say" after the prompt's last byte: the answer is this text, byte by byte, then the end token. */
-typedef struct Speaker {
-    uint32_t n_prompt;
-    const char *text;
-} Speaker;
-
-static uint32_t speak(void *arg, const uint32_t *tokens, uint32_t n)
-{
-    const Speaker *speaker = arg;
-    (void)tokens;
-    size_t at = n - speaker->n_prompt;
-    return n >= speaker->n_prompt && at < strlen(speaker->text) ? byte_id(speaker->text[at]) : TINY_IM_END;
-}
-
 Test(sched, one_request_from_start_to_end)
 {
     Speaker speaker = {5, "Paris"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 2);
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 2);
     Request *request = request_of(1, "where");
     request->arrival_usec = 400;
-    submit(rig, request);
+    rig_submit(rig, request);
     cr_assert_eq(sched_step(rig->sched), SCHED_READY);
     cr_assert_eq(fake_engine_counts(rig->engine)->last_rows, 2);
     cr_assert_eq(rig->recorder.requests[1].progress_done, 2);
-    now_usec = 2000;
+    rig_now_usec = 2000;
     cr_assert_eq(sched_step(rig->sched), SCHED_READY);
     cr_assert_eq(sched_step(rig->sched), SCHED_READY);
     cr_assert_eq(fake_engine_counts(rig->engine)->last_rows, 1);
     cr_assert_eq(fake_engine_counts(rig->engine)->last_first_pos, 4);
-    now_usec = 5000;
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    rig_now_usec = 5000;
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     const RequestRecord *record = &rig->recorder.requests[1];
     cr_assert_str_eq(record->choices[0].text, "Paris");
     cr_assert_eq(record->choices[0].n_tokens, 6);
@@ -127,9 +45,9 @@ Test(sched, one_request_from_start_to_end)
 Test(sched, length_ends_it)
 {
     Speaker speaker = {1, "on and on and on"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
-    submit(rig, request_of(1, "x"));
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
+    rig_submit(rig, request_of(1, "x"));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.requests[1].choices[0].text, "on and o");
     cr_assert_eq(rig->recorder.requests[1].choices[0].finish, FINISH_LENGTH);
     rig_free(rig);
@@ -139,12 +57,12 @@ Test(sched, length_ends_it)
 Test(sched, stop_string_never_shows)
 {
     Speaker speaker = {3, "DEFGDEFGHIJKLM"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
     Request *request = request_of(1, "ABC");
     request_set_stop(request, "DEFGHIJ");
     request->max_tokens = 40;
-    submit(rig, request);
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    rig_submit(rig, request);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     const ChoiceRecord *choice = &rig->recorder.requests[1].choices[0];
     cr_assert_str_eq(choice->text, "DEFG");
     cr_assert_eq(choice->finish, FINISH_STOP);
@@ -157,15 +75,15 @@ Test(sched, stop_string_never_shows)
 Test(sched, held_back_text_comes_at_the_end)
 {
     Speaker speaker = {1, "abcDEF"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
     Request *request = request_of(1, "x");
     request_set_stop(request, "DEFG");
-    submit(rig, request);
+    rig_submit(rig, request);
     request = request_of(2, "x");
     request_set_stop(request, "DEFG");
     request->max_tokens = 5;
-    submit(rig, request);
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    rig_submit(rig, request);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.requests[1].choices[0].text, "abcDEF");
     cr_assert_str_eq(rig->recorder.requests[2].choices[0].text, "abcDE");
     rig_free(rig);
@@ -174,7 +92,7 @@ Test(sched, held_back_text_comes_at_the_end)
 Test(sched, stop_ids_end_it_without_their_text)
 {
     Speaker speaker = {1, "ab!cd"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
     const uint32_t stop_ids[] = {byte_id('!')};
     for (RequestId id = 1; id <= 3; id++) {
         Request *request = request_of(id, "x");
@@ -182,9 +100,9 @@ Test(sched, stop_ids_end_it_without_their_text)
         request->n_stop_ids = 1;
         request->stop.include = id == 2;
         request->min_tokens = id == 3 ? 4 : 0;
-        submit(rig, request);
+        rig_submit(rig, request);
     }
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.requests[1].choices[0].text, "ab");
     cr_assert_eq(rig->recorder.requests[1].choices[0].finish, FINISH_STOP);
     cr_assert_str_eq(rig->recorder.requests[2].choices[0].text, "ab!");
@@ -200,14 +118,14 @@ Test(sched, ignore_eos_goes_on_and_end_tokens_stay_unseen)
     Rig *rig = rig_new(&engine, 4, 64);
     Request *request = request_of(1, "x");
     request->ignore_eos = true;
-    submit(rig, request);
+    rig_submit(rig, request);
     request = request_of(2, "x");
     request->min_tokens = 2;
-    submit(rig, request);
+    rig_submit(rig, request);
     request = request_of(3, "x");
     request->ignore_eos = request->show_special = true;
-    submit(rig, request);
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    rig_submit(rig, request);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.requests[1].choices[0].text, "abc");
     cr_assert_eq(rig->recorder.requests[1].choices[0].finish, FINISH_LENGTH);
     cr_assert_eq(rig->recorder.requests[1].choices[0].n_tokens, 8);
@@ -220,14 +138,14 @@ Test(sched, ignore_eos_goes_on_and_end_tokens_stay_unseen)
 Test(sched, dead_bytes_become_replacement_characters)
 {
     Speaker speaker = {1, "a\xC3\xA9\xE2\x82\xF0\x9F\x98\x80\xFF\xE2\x82"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
     Request *request = request_of(1, "x");
     request->max_tokens = 100;
-    submit(rig, request);
+    rig_submit(rig, request);
     request = request_of(2, "x");
     request->max_tokens = 4; /* cut off inside of a code point */
-    submit(rig, request);
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    rig_submit(rig, request);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.requests[1].choices[0].text, "a\u00E9\uFFFD\U0001F600\uFFFD\uFFFD");
     cr_assert_str_eq(rig->recorder.requests[2].choices[0].text, "a\u00E9\uFFFD");
     rig_free(rig);
@@ -236,15 +154,15 @@ Test(sched, dead_bytes_become_replacement_characters)
 Test(sched, waits_first_in_first_out)
 {
     Speaker speaker = {1, "hm"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 3, 64);
-    for (RequestId id = 1; id <= 3; id++) submit(rig, request_of(id, "x"));
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 3, 64);
+    for (RequestId id = 1; id <= 3; id++) rig_submit(rig, request_of(id, "x"));
     Request *fourth = request_of(4, "x");
     Error error;
     cr_assert_not(sched_submit(rig->sched, fourth, &error));
     cr_assert_eq(error.code, ERR_BUSY);
-    cr_assert_eq(run(rig), SCHED_IDLE);
-    submit(rig, fourth); /* slots come back */
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    rig_submit(rig, fourth); /* slots come back */
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.order, "1S 1D 2S 2D 3S 3D 4S 4D ");
     cr_assert_eq(fake_engine_counts(rig->engine)->opened, 4);
     cr_assert_eq(rig->recorder.stats.finished, 4);
@@ -257,13 +175,13 @@ Test(sched, waits_first_in_first_out)
 Test(sched, cancelled_while_waiting_never_runs)
 {
     Speaker speaker = {1, "text"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
-    for (RequestId id = 1; id <= 3; id++) submit(rig, request_of(id, "x"));
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
+    for (RequestId id = 1; id <= 3; id++) rig_submit(rig, request_of(id, "x"));
     cr_assert_eq(sched_step(rig->sched), SCHED_READY);
     sched_cancel(rig->sched, 2);
     sched_cancel(rig->sched, 2);
     sched_cancel(rig->sched, 99);
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.order, "1S 2F 1D 3S 3D ");
     cr_assert_eq(rig->recorder.requests[2].error.code, ERR_CANCELLED);
     cr_assert_str_eq(rig->recorder.requests[1].choices[0].text, "text");
@@ -275,7 +193,7 @@ Test(sched, cancelled_while_waiting_never_runs)
 Test(sched, cancelled_in_prefill_stops_before_the_next_chunk)
 {
     Rig *rig = rig_new(&(FakeEngineParams){0}, 4, 2);
-    submit(rig, request_of(1, "a long prompt of many chunks"));
+    rig_submit(rig, request_of(1, "a long prompt of many chunks"));
     cr_assert_eq(sched_step(rig->sched), SCHED_READY);
     cr_assert_eq(sched_step(rig->sched), SCHED_READY);
     sched_cancel(rig->sched, 1);
@@ -290,11 +208,11 @@ Test(sched, cancelled_in_prefill_stops_before_the_next_chunk)
 Test(sched, cancelled_in_decode_stops_before_the_next_token)
 {
     Speaker speaker = {1, "for a long time"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
-    submit(rig, request_of(1, "x"));
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
+    rig_submit(rig, request_of(1, "x"));
     for (int i = 0; i < 3; i++) cr_assert_eq(sched_step(rig->sched), SCHED_READY);
     sched_cancel(rig->sched, 1);
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_eq(fake_engine_counts(rig->engine)->forwards, 3);
     cr_assert_str_eq(rig->recorder.requests[1].choices[0].text, "for");
     cr_assert_not(rig->recorder.requests[1].choices[0].is_done);
@@ -305,20 +223,20 @@ Test(sched, cancelled_in_decode_stops_before_the_next_token)
 Test(sched, deadlines_end_running_and_waiting)
 {
     Speaker speaker = {1, "slow talk"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
     for (RequestId id = 1; id <= 3; id++) {
         Request *request = request_of(id, "x");
         request->deadline_usec = id == 3 ? 0 : 4000 - id * 1000;
-        submit(rig, request);
+        rig_submit(rig, request);
     }
     cr_assert_eq(sched_next_deadline_usec(rig->sched), 2000);
     cr_assert_eq(sched_step(rig->sched), SCHED_READY);
-    now_usec = 2000;
+    rig_now_usec = 2000;
     cr_assert_eq(sched_step(rig->sched), SCHED_READY);
     cr_assert_str_eq(rig->recorder.order, "1S 2F ");
     cr_assert_eq(sched_next_deadline_usec(rig->sched), 3000);
-    now_usec = 3000;
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    rig_now_usec = 3000;
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.order, "1S 2F 1F 3S 3D ");
     cr_assert_eq(rig->recorder.requests[1].error.code, ERR_CANCELLED);
     cr_assert(strstr(rig->recorder.requests[1].error.text, "time limit"));
@@ -330,24 +248,24 @@ Test(sched, deadlines_end_running_and_waiting)
 Test(sched, bad_requests_fail_and_the_next_one_runs)
 {
     Rig *rig = rig_new(&(FakeEngineParams){.context = 16}, 8, 64);
-    submit(rig, request_of(1, ""));
-    submit(rig, request_of(2, "nine char"));
+    rig_submit(rig, request_of(1, ""));
+    rig_submit(rig, request_of(2, "nine char"));
     Request *request = request_of(3, "x");
     request->max_tokens = UINT32_MAX;
-    submit(rig, request);
+    rig_submit(rig, request);
     request = request_of(4, "x");
     const uint32_t bad[] = {TINY_IM_START, 1u << 20};
     request->prompt = bad;
     request->n_prompt = 2;
-    submit(rig, request);
+    rig_submit(rig, request);
     request = request_of(5, "x");
     request->n_choices = 0;
-    submit(rig, request);
+    rig_submit(rig, request);
     request = request_of(6, "x");
     request_set_stop(request, "");
-    submit(rig, request);
-    submit(rig, request_of(7, "8 bytes!")); /* just fits */
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    rig_submit(rig, request);
+    rig_submit(rig, request_of(7, "8 bytes!")); /* just fits */
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_eq(rig->recorder.requests[1].error.code, ERR_INVALID);
     cr_assert_eq(rig->recorder.requests[2].error.code, ERR_CONTEXT_LENGTH);
     cr_assert_eq(rig->recorder.requests[3].error.code, ERR_CONTEXT_LENGTH);
@@ -368,11 +286,11 @@ static void poison(void *arg, const uint32_t *tokens, uint32_t n, float *row)
 Test(sched, non_finite_logits_fail_that_request_only)
 {
     Speaker speaker = {1, "abcdef"};
-    FakeEngineParams engine = {.next = speak, .next_arg = &speaker, .edit = poison};
+    FakeEngineParams engine = {.next = speaker_next, .next_arg = &speaker, .edit = poison};
     Rig *rig = rig_new(&engine, 4, 64);
-    submit(rig, request_of(1, "!"));
-    submit(rig, request_of(2, "x"));
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    rig_submit(rig, request_of(1, "!"));
+    rig_submit(rig, request_of(2, "x"));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_eq(rig->recorder.requests[1].error.code, ERR_NON_FINITE);
     cr_assert_str_eq(rig->recorder.requests[1].choices[0].text, "abc");
     cr_assert_str_eq(rig->recorder.requests[2].choices[0].text, "abcdef");
@@ -383,11 +301,11 @@ Test(sched, non_finite_logits_fail_that_request_only)
 Test(sched, a_failed_forward_pass_fails_its_request)
 {
     Speaker speaker = {1, "abcdef"};
-    FakeEngineParams engine = {.next = speak, .next_arg = &speaker, .fail_at_forward = 3};
+    FakeEngineParams engine = {.next = speaker_next, .next_arg = &speaker, .fail_at_forward = 3};
     Rig *rig = rig_new(&engine, 4, 64);
-    submit(rig, request_of(1, "x"));
-    submit(rig, request_of(2, "x"));
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    rig_submit(rig, request_of(1, "x"));
+    rig_submit(rig, request_of(2, "x"));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_eq(rig->recorder.requests[1].error.code, ERR_DEVICE);
     cr_assert_eq(rig->recorder.requests[2].n_done, 1);
     rig_free(rig);
@@ -398,7 +316,7 @@ Test(sched, needs_a_chunk_and_a_slot)
     Engine *engine = fake_engine_new(&(FakeEngineParams){0});
     Sched *sched = NULL;
     Error error = {0};
-    SchedParams params = {.engine = engine, .max_live = 1, .clock_usec = fake_clock, .emit = take_event};
+    SchedParams params = {.engine = engine, .max_live = 1, .clock_usec = rig_clock, .emit = rig_emit};
     cr_assert_not(sched_new(&params, &sched, &error));
     cr_assert_str_eq(error.param, "prefill_chunk");
     params.prefill_chunk = 1;
@@ -413,10 +331,10 @@ Test(sched, needs_a_chunk_and_a_slot)
 Test(sched, a_full_event_queue_holds_the_sequence)
 {
     Speaker speaker = {1, "abcdef"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
-    submit(rig, request_of(1, "x"));
-    submit(rig, request_of(2, "x"));
-    submit(rig, request_of(3, "x"));
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
+    rig_submit(rig, request_of(1, "x"));
+    rig_submit(rig, request_of(2, "x"));
+    rig_submit(rig, request_of(3, "x"));
     rig->room = 0;
     cr_assert_eq(sched_step(rig->sched), SCHED_STALLED);
     for (int i = 0; i < 5; i++) cr_assert_eq(sched_step(rig->sched), SCHED_STALLED);
@@ -431,22 +349,22 @@ Test(sched, a_full_event_queue_holds_the_sequence)
     cr_assert_eq(rig->recorder.requests[3].n_failed, 1);
     cr_assert_eq(rig->recorder.requests[3].n_started, 0);
     rig->room = 10;
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     rig_free(rig);
 }
 
 Test(sched, cancelled_while_its_events_wait)
 {
     Speaker speaker = {1, "abcdef"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
-    submit(rig, request_of(1, "x"));
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
+    rig_submit(rig, request_of(1, "x"));
     rig->room = 1; /* STARTED; progress and the first token must wait */
     cr_assert_eq(sched_step(rig->sched), SCHED_STALLED);
     sched_cancel(rig->sched, 1);
     cr_assert_eq(sched_step(rig->sched), SCHED_STALLED);
     cr_assert_eq(fake_engine_counts(rig->engine)->open, 0);
     rig->room = 100;
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.order, "1S 1F ");
     cr_assert_str_eq(rig->recorder.requests[1].choices[0].text, "a");
     rig_free(rig);
@@ -455,9 +373,9 @@ Test(sched, cancelled_while_its_events_wait)
 Test(sched, stop_ends_everything_and_says_so_last)
 {
     Speaker speaker = {1, "abcdef"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
-    submit(rig, request_of(1, "x"));
-    submit(rig, request_of(2, "x"));
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
+    rig_submit(rig, request_of(1, "x"));
+    rig_submit(rig, request_of(2, "x"));
     cr_assert_eq(sched_step(rig->sched), SCHED_READY);
     rig->room = 0;
     sched_stop(rig->sched);
@@ -480,8 +398,8 @@ Test(sched, stop_ends_everything_and_says_so_last)
 Test(sched, freed_in_the_middle_it_leaks_nothing)
 {
     Speaker speaker = {1, "abcdef"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
-    for (RequestId id = 1; id <= 4; id++) submit(rig, request_of(id, "x"));
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
+    for (RequestId id = 1; id <= 4; id++) rig_submit(rig, request_of(id, "x"));
     rig->room = 1;
     cr_assert_eq(sched_step(rig->sched), SCHED_STALLED);
     sched_cancel(rig->sched, 2);
@@ -491,20 +409,20 @@ Test(sched, freed_in_the_middle_it_leaks_nothing)
 Test(sched, gauges_come_every_100_ms_and_when_going_idle)
 {
     Speaker speaker = {1, "abcdefghijklmnop"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speak, .next_arg = &speaker}, 4, 64);
-    now_usec = 10;
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
+    rig_now_usec = 10;
     Request *request = request_of(1, "x");
     request->max_tokens = 16;
-    submit(rig, request);
+    rig_submit(rig, request);
     for (int i = 0; i < 4; i++) cr_assert_eq(sched_step(rig->sched), SCHED_READY);
     cr_assert_eq(rig->recorder.n_stats, 0);
-    now_usec = 150000;
+    rig_now_usec = 150000;
     for (int i = 0; i < 4; i++) cr_assert_eq(sched_step(rig->sched), SCHED_READY);
     cr_assert_eq(rig->recorder.n_stats, 1);
     cr_assert_eq(rig->recorder.stats.running, 1);
     cr_assert_eq(rig->recorder.stats.steps, 5);
     cr_assert_eq(rig->recorder.stats.kv_tokens_used, 5);
-    cr_assert_eq(run(rig), SCHED_IDLE);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_eq(rig->recorder.n_stats, 2);
     cr_assert_eq(rig->recorder.stats.running, 0);
     cr_assert_eq(rig->recorder.stats.last_step_usec, 150000);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/token_cases.h"
-#include "tests/support/gguf_writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,8 +50,12 @@ TestTokenizer test_tokenizer_open(const VocabSpec *spec)
     if (spec->tokens) gguf_writer_strings(&writer, "tokenizer.ggml.tokens", spec->tokens, spec->n_tokens);
     if (spec->types) gguf_writer_array(&writer, "tokenizer.ggml.token_type", GGUF_I32, spec->types, spec->n_types);
     if (spec->merges) gguf_writer_strings(&writer, "tokenizer.ggml.merges", spec->merges, spec->n_merges);
-    gguf_writer_u32(&writer, "tokenizer.ggml.bos_token_id", 1);
-    gguf_writer_u32(&writer, "tokenizer.ggml.eos_token_id", 2);
+    if (spec->more) {
+        spec->more(&writer);
+    } else {
+        gguf_writer_u32(&writer, "tokenizer.ggml.bos_token_id", 1);
+        gguf_writer_u32(&writer, "tokenizer.ggml.eos_token_id", 2);
+    }
     open_written(&writer, &test);
     return test;
 }

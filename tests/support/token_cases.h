@@ -2,6 +2,7 @@
 /* Tokenizers for tests, and the recorded cases of tests/golden/tokens.json. Test code: aborts when it fails. One thread. */
 #pragma once
 #include "engine/text/tokenizer.h"
+#include "tests/support/gguf_writer.h"
 #include "tests/support/golden.h"
 
 /* A vocabulary to load; NULL or 0 where a key shall be absent. */
@@ -11,6 +12,7 @@ typedef struct VocabSpec {
     const int32_t *types;      /* [n_types] */
     const char *const *merges; /* [n_merges] */
     size_t n_tokens, n_types, n_merges;
+    void (*more)(GgufWriter *writer); /* further keys; NULL: bos_token_id 1 and eos_token_id 2 */
 } VocabSpec;
 
 /* A tokenizer with the file it lives in. */

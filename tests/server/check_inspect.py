@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""usage: check_inspect.py LONGWAVE MAKE_TINY_MODEL. Fails when 'longwave inspect' tells something else than what is there."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+longwave, make_tiny_model = sys.argv[1:]
+folder = tempfile.TemporaryDirectory()
+model = pathlib.Path(folder.name) / "tiny \x1b[31m.gguf"
+results = []
+
+
+def inspect(*args):
+    return subprocess.run([longwave, "inspect", *args], capture_output=True, text=True, check=False)
+
+
+def check(name, fine):
+    results.append(bool(fine))
+    if not fine:
+        print(f"check_inspect: failed: {name}")
+
+
+subprocess.run([make_tiny_model, model, "type=Q8_0"], check=True)
+found = json.loads(inspect("-m", model, "--json", "--tensors", "--ctx", "100").stdout)
+matrix = 64 * 64 * 2 + 64 * 32 * 2 + 64 * 128 * 3
+counts = {row["type"]: (row["tensors"], row["parameters"], row["bytes"]) for row in found["types"]}
+check("matrices of a layer", counts["Q8_0"] == (14, 2 * matrix, 2 * matrix * 34 // 32))
+check("sums", sum(row[1] for row in counts.values()) == found["parameters"])
+check("file size", found["file_bytes"] == model.stat().st_size and found["gguf_version"] == 3)
+check("tensor list", len(found["tensors"]) == found["n_tensors"] == 20)
+check("tensor", {"name": "blk.1.attn_k.weight", "type": "Q8_0", "dims": [64, 32]}.items() <=
+      next(t for t in found["tensors"] if t["name"] == "blk.1.attn_k.weight").items())
+check("scalar key", found["metadata"]["llama.block_count"] == 2 and found["metadata"]["tokenizer.ggml.pre"] == "smollm")
+check("array key", found["metadata"]["tokenizer.ggml.tokens"]["first"][:3] == ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+check("shape", found["shape"]["n_kv_heads"] == 2 and found["shape"]["head_dim"] == 16 and found["shape"]["tied_output"])
+kv = {row["type"]: row for row in found["memory"]["kv"]}
+check("memory", kv["F32"]["bytes_per_token"] == 2 * 2 * 32 * 4 and kv["F16"]["kv_bytes"] == 100 * 2 * 2 * 32 * 2)
+check("total", kv["F16"]["total_bytes"] == kv["F16"]["kv_bytes"] + found["weight_bytes"] and kv["F16"]["selected"])
+
+text = inspect("-m", model)
+check("text", text.returncode == 0 and "blk.0" not in text.stdout and "memory of one sequence of 512 tokens" in text.stdout)
+check("no escape codes from a file name", "\x1b" not in text.stdout and "\\x1b" in text.stdout)
+check("tensors in text", "blk.0.ffn_down.weight" in inspect("-m", model, "--tensors").stdout)
+
+named = json.loads(inspect("--shape", "llama-3.1-8b", "--json", "-c", "128K").stdout)
+check("named shape", named["memory"]["kv"][1]["kv_bytes"] == 16 << 30 and named["parameters"] == 8030261248)
+wrong = inspect("--shape", "llama-9")
+check("unknown shape", wrong.returncode == 1 and "qwen2.5-0.5b" in wrong.stderr and not wrong.stdout)
+check("neither", inspect().returncode == 2)
+check("both", inspect("-m", model, "--shape", "llama-2-7b").returncode == 2)
+check("help", "--tensors" in inspect("--help").stdout)
+missing = inspect("-m", f"{folder.name}/none.gguf")
+check("missing file", missing.returncode == 1 and "none.gguf: No such file" in missing.stderr)
+model.write_bytes(model.read_bytes()[:-1])
+cut = inspect("-m", model)
+check("cut file", cut.returncode == 1 and "the file ends at" in cut.stderr)
+
+print(f"check_inspect: {sum(results)} passed, {len(results) - sum(results)} failed")
+sys.exit(not all(results))
