@@ -336,9 +336,9 @@ bool jinja_slice(JinjaRun *run, const JValue *object, const JValue bounds[3], JV
 {
     if (object->type == J_UNDEFINED) return jinja_fail_undefined(run, object);
     if (object->type != J_TEXT && object->type != J_LIST && object->type != J_TUPLE && object->type != J_RANGE)
-        return missing(run, object, JTEXT("slice"), ret);
+        return jinja_fail(run, "'%s' object cannot be sliced", jinja_type_name(object));
     int64_t n;
-    SliceRange range;
+    SliceRange range = {0};
     if (!jinja_length(run, object, &n) || !slice_range(run, bounds, n, &range)) return false;
     if (object->type == J_TEXT) return slice_text(run, *object->text, range, ret);
     JValue list;

@@ -60,7 +60,9 @@ static bool merge(JinjaRun *run, const JValue *from, JValue *to, size_t start, s
         int order = 0;
         bool take_b = a == middle;
         if (!take_b && b < end) {
-            if (!jinja_compare(run, &from[a].list->items[0], &from[b].list->items[0], &order)) return false;
+            bool same; /* equal keys need no order: two None sort, one None and a number do not */
+            const JValue *key_a = &from[a].list->items[0], *key_b = &from[b].list->items[0];
+            if (!jinja_equal(run, key_a, key_b, &same) || (!same && !jinja_compare(run, key_a, key_b, &order))) return false;
             take_b = reverse ? order < 0 : order > 0;
         }
         to[i] = take_b ? from[b++] : from[a++];

@@ -132,10 +132,12 @@ static bool append_items(JinjaRun *run, JList *to, const JList *from)
 
 static bool repeat_list(JinjaRun *run, const JValue *list, int64_t times, JValue *ret)
 {
-    if (!jinja_make_list(run, list->type, 0, ret)) return false;
-    if (list->list->n == 0) return true;
+    JValue result; /* ret may be an operand */
+    if (!jinja_make_list(run, list->type, 0, &result)) return false;
+    if (list->list->n == 0) times = 0;
     for (int64_t i = 0; i < times; i++)
-        if (!append_items(run, ret->list, list->list)) return false;
+        if (!append_items(run, result.list, list->list)) return false;
+    *ret = result;
     return true;
 }
 
@@ -159,8 +161,12 @@ static bool add(JinjaRun *run, const JValue *a, const JValue *b, JValue *ret, bo
         return jinja_build_text(run, &build, *a->text) && jinja_build_text(run, &build, *b->text) &&
                jinja_make_text(run, jinja_build_done(&build), ret);
     }
-    return jinja_make_list(run, a->type, a->list->n + b->list->n, ret) && append_items(run, ret->list, a->list) &&
-           append_items(run, ret->list, b->list);
+    JValue result;
+    if (!jinja_make_list(run, a->type, a->list->n + b->list->n, &result) || !append_items(run, result.list, a->list) ||
+        !append_items(run, result.list, b->list))
+        return false;
+    *ret = result;
+    return true;
 }
 
 /* '%s and %s' % (a, b) */

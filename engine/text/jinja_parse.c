@@ -450,6 +450,12 @@ bool jinja_parse(const char *source, size_t n, JinjaProgram **ret_program, Error
     }
     parser.lexer = (JLexer){.source = copy, .n = n, .line = 1, .arena = &program->arena, .error = error};
     if (!jinja_advance(&parser) || !parse_statements(&parser, NULL, &program->body)) goto fail;
+    if (parser.unknown) {
+        const JNode *node = parser.unknown;
+        (void)jinja_parse_fail(&parser, node->line, "no %s named '%.*s'", node->type == N_FILTER ? "filter" : "test",
+                               (int)node->text.n, node->text.data);
+        goto fail;
+    }
     *ret_program = program;
     return true;
 fail:

@@ -20,6 +20,7 @@ typedef struct JParser {
     uint32_t depth;
     uint32_t loops;       /* around this place, inside the same macro */
     uint32_t conditional; /* > 0 inside an if: unknown filters and tests fail only when they are reached */
+    const JNode *unknown; /* the first one outside of any, or NULL */
     JMacroFrame *macros;
 } JParser;
 

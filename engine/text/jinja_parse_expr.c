@@ -165,8 +165,10 @@ static JNode *parse_or(JParser *parser)
 static JNode *parse_ternary(JParser *parser)
 {
     uint32_t line = parser->current.line;
+    const JNode *unknown = parser->unknown;
     JNode *value = parse_or(parser);
     while (value && jinja_at_name(parser, "if")) {
+        parser->unknown = unknown; /* the value turns out to be conditional */
         JNode *node = jinja_node_new(parser, N_TERNARY, line);
         if (!node || !jinja_advance(parser)) return NULL;
         parser->conditional++;
@@ -453,10 +455,10 @@ static JNode *parse_postfix(JParser *parser, JNode *node)
     return node;
 }
 
-static JNode *unknown_name(JParser *parser, const JNode *node, const char *kind)
+/* A filter or test that does not exist is an error of the whole template, unless a condition stands before it. */
+static void note_unknown(JParser *parser, const JNode *node)
 {
-    (void)jinja_parse_fail(parser, node->line, "no %s named '%.*s'", kind, (int)node->text.n, node->text.data);
-    return NULL;
+    if (!node->row && !parser->conditional && !parser->unknown) parser->unknown = node;
 }
 
 JNode *jinja_parse_filters(JParser *parser, JNode *input, bool named)
@@ -468,7 +470,7 @@ JNode *jinja_parse_filters(JParser *parser, JNode *input, bool named)
         if (!node || !jinja_expect_name(parser, &node->text)) return NULL;
         node->a = input;
         node->row = jinja_filter_find(node->text);
-        if (!node->row && !parser->conditional) return unknown_name(parser, node, "filter");
+        note_unknown(parser, node);
         if (jinja_at_op(parser, JINJA_OP('(', 0)) && !parse_arguments(parser, &node->list)) return NULL;
         input = jinja_node_done(parser, node);
     }
@@ -499,7 +501,7 @@ static JNode *parse_test(JParser *parser, JNode *input)
     node->a = input;
     node->op = negated ? OP_NOT : OP_NONE;
     node->row = jinja_test_find(node->text);
-    if (!node->row && !parser->conditional) return unknown_name(parser, node, "test");
+    note_unknown(parser, node);
     if (jinja_at_op(parser, JINJA_OP('(', 0))) {
         if (!parse_arguments(parser, &node->list)) return NULL;
     } else if (at_bare_argument(parser)) {
