@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/engine_state.h"
+#include "tests/support/alloc_count.h"
+#include "tests/support/ref_llama.h"
+#include "tests/support/tiny_model.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_ROWS = 96, N_TOKENS = 80 };
+
+static Error error;
+
+static EngineParams params_default(void)
+{
+    return (EngineParams){.max_sequences = 3,
+                          .max_batch_rows = MAX_ROWS,
+                          .max_logit_rows = MAX_ROWS,
+                          .n_threads = 2,
+                          .kv_type = DTYPE_F32,
+                          .world = 1};
+}
+
+static bool try_open(const TinyModel *model, EngineParams params, Engine **ret_engine)
+{
+    char path[256];
+    cr_assert(tiny_model_temp(model, path, sizeof path, &error), "%s", error.text);
+    params.model_path = path;
+    bool ok = engine_open(&params, ret_engine, &error);
+    unlink(path);
+    return ok;
+}
+
+static Engine *open_tiny(const TinyModel *model, EngineParams params)
+{
+    Engine *engine = NULL;
+    cr_assert(try_open(model, params, &engine), "%s", error.text);
+    return engine;
+}
+
+static SeqId open_seq(Engine *engine)
+{
+    SeqId seq = 0;
+    cr_assert(engine_seq_open(engine, &seq, &error), "%s", error.text);
+    return seq;
+}
+
+static void fill_tokens(uint32_t *tokens, uint32_t n, uint32_t seed)
+{
+    for (uint32_t i = 0; i < n; i++) tokens[i] = (seed + i * i * 31 + i * 7) % tiny_model_vocab();
+}
+
+/* Feeds tokens in chunks; all logits go to out [n, n_vocab]. */
+static void feed(Engine *engine, SeqId seq, const uint32_t *tokens, uint32_t n, uint32_t chunk, float *out)
+{
+    size_t n_vocab = engine_shape(engine)->n_vocab;
+    for (uint32_t done = 0; done < n; done += chunk) {
+        uint32_t rows = n - done < chunk ? n - done : chunk;
+        BatchSpan span = {seq, 0, rows, engine_seq_tokens(engine, seq), LOGITS_ALL};
+        Batch batch = {tokens + done, rows, &span, 1};
+        float *logits;
+        cr_assert(engine_forward(engine, &batch, &logits, &error), "%s", error.text);
+        memcpy(out + done * n_vocab, logits, rows * n_vocab * sizeof *out);
+    }
+}
+
+static float *new_logits(void)
+{
+    float *x = calloc((size_t)N_TOKENS * tiny_model_vocab(), sizeof *x);
+    cr_assert_not_null(x);
+    return x;
+}
+
+/* Log-probabilities of the engine and of the plain forward pass over the rows as the file has them (test E1.1). */
+static double max_difference(const TinyModel *model, const KernelTable *kernels)
+{
+    EngineParams params = params_default();
+    uint32_t tokens[N_TOKENS], n_vocab = tiny_model_vocab();
+    size_t n = (size_t)N_TOKENS * n_vocab;
+    double *wanted = calloc(n, sizeof *wanted), *got = calloc(n, sizeof *got), worst = 0;
+    float *logits = new_logits();
+    params.kernels = kernels;
+    Engine *engine = open_tiny(model, params);
+    fill_tokens(tokens, N_TOKENS, 5);
+    ref_llama_logits(engine_gguf(engine), engine_shape(engine), tokens, N_TOKENS, wanted);
+    feed(engine, open_seq(engine), tokens, N_TOKENS, N_TOKENS, logits);
+    for (size_t i = 0; i < n; i++) got[i] = (double)logits[i];
+    for (uint32_t t = 0; t < N_TOKENS; t++) {
+        ref_log_softmax(got + (size_t)t * n_vocab, n_vocab);
+        ref_log_softmax(wanted + (size_t)t * n_vocab, n_vocab);
+    }
+    for (size_t i = 0; i < n; i++) worst = fmax(worst, fabs(got[i] - wanted[i]));
+    engine_close(engine);
+    free(logits);
+    free(wanted);
+    free(got);
+    return worst;
+}
+
+Test(test_engine, equals_the_plain_forward_pass)
+{
+    for (int i = 0; i < 8; i++) {
+        TinyModel model = tiny_model_default();
+        model.tied = i & 1;
+        model.rope_freqs = i & 2;
+        model.qkv_bias = i & 4;
+        model.n_kv_heads = i & 1 ? 1 : 4;
+        double ref = max_difference(&model, kernels_ref()), cpu = max_difference(&model, NULL);
+        cr_expect_lt(ref, 1e-5, "variant %d, reference kernels: %g", i, ref);
+        cr_expect_lt(cpu, 1e-5, "variant %d, CPU kernels: %g", i, cpu);
+    }
+}
+
+static TinyModel model_of_type(DType type)
+{
+    TinyModel model = tiny_model_default();
+    model.n_embd = model.n_ff = 256;
+    model.n_heads = 16;
+    model.type = type;
+    model.embed_type = type;
+    return model;
+}
+
+static const DType weight_types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
+                                     DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q6_K};
+enum { N_WEIGHT_TYPES = sizeof weight_types / sizeof *weight_types };
+
+/* 8-bit activations move the worst of 30,000 log-probabilities by a third; a wrong block layout by whole units. */
+Test(test_engine, every_weight_type_follows_the_plain_forward_pass)
+{
+    for (size_t i = 0; i < N_WEIGHT_TYPES; i++) {
+        TinyModel model = model_of_type(weight_types[i]);
+        double limit = i < 3 ? 1e-4 : 0.5, ref = max_difference(&model, kernels_ref());
+        double cpu = max_difference(&model, NULL);
+        cr_expect_lt(ref, limit, "%s, reference kernels: %g", dtype_info(weight_types[i])->name, ref);
+        cr_expect_lt(cpu, limit, "%s, CPU kernels: %g", dtype_info(weight_types[i])->name, cpu);
+    }
+}
+
+/* The bytes of a sequence's cache that hold tokens, one after another. */
+static size_t copy_cache(const Engine *engine, SeqId seq, uint32_t n_tokens, char *out)
+{
+    size_t n = 0;
+    for (uint32_t layer = 0; layer < engine->shape.n_layers; layer++) {
+        KvView view = kv_seq_view(engine->kv, seq, layer);
+        size_t element = dtype_info(view.type)->block_bytes;
+        for (uint32_t head = 0; head < view.n_kv_heads; head++)
+            for (int is_v = 0; is_v < 2; is_v++) {
+                size_t row = (is_v ? view.v_dim : view.k_dim) * element;
+                memcpy(out + n, (char *)(is_v ? view.v : view.k) + head * view.capacity * row, n_tokens * row);
+                n += n_tokens * row;
+            }
+    }
+    return n;
+}
+
+static void expect_same_bits(Engine *engine, const uint32_t *tokens, uint32_t chunk, const float *logits,
+                             const char *cache, size_t cache_bytes)
+{
+    float *again = new_logits();
+    char *cache_again = malloc(cache_bytes);
+    SeqId seq = open_seq(engine);
+    feed(engine, seq, tokens, N_TOKENS, chunk, again);
+    cr_expect_arr_eq(again, logits, (size_t)N_TOKENS * tiny_model_vocab() * sizeof *again, "chunks of %u: logits", chunk);
+    cr_expect_eq(copy_cache(engine, seq, N_TOKENS, cache_again), cache_bytes);
+    cr_expect_arr_eq(cache_again, cache, cache_bytes, "chunks of %u: cache", chunk);
+    engine_seq_close(engine, seq);
+    free(again);
+    free(cache_again);
+}
+
+Test(test_engine, chunks_do_not_change_a_bit)
+{
+    static const DType kv_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    static const uint32_t chunks[] = {1, 7, 64};
+    uint32_t tokens[N_TOKENS];
+    fill_tokens(tokens, N_TOKENS, 11);
+    for (size_t i = 0; i < N_WEIGHT_TYPES; i++) {
+        TinyModel model = model_of_type(weight_types[i]);
+        EngineParams params = params_default();
+        params.kv_type = kv_types[i % 3];
+        Engine *engine = open_tiny(&model, params);
+        float *logits = new_logits();
+        char *cache = malloc(engine_kv_bytes(engine));
+        SeqId seq = open_seq(engine);
+        feed(engine, seq, tokens, N_TOKENS, N_TOKENS, logits);
+        size_t cache_bytes = copy_cache(engine, seq, N_TOKENS, cache);
+        for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++)
+            expect_same_bits(engine, tokens, chunks[c], logits, cache, cache_bytes);
+        engine_close(engine);
+        free(logits);
+        free(cache);
+    }
+}
+
+Test(test_engine, threads_do_not_change_a_bit)
+{
+    TinyModel model = model_of_type(DTYPE_Q4_1);
+    EngineParams params = params_default();
+    uint32_t tokens[N_TOKENS];
+    float *one = new_logits(), *three = new_logits();
+    fill_tokens(tokens, N_TOKENS, 2);
+    for (int i = 0; i < 2; i++) {
+        params.n_threads = i ? 3 : 1;
+        Engine *engine = open_tiny(&model, params);
+        feed(engine, open_seq(engine), tokens, N_TOKENS, 33, i ? three : one);
+        engine_close(engine);
+    }
+    cr_assert_arr_eq(one, three, (size_t)N_TOKENS * tiny_model_vocab() * sizeof *one);
+    free(one);
+    free(three);
+}
+
+Test(test_engine, truncate_and_run_again)
+{
+    TinyModel model = tiny_model_default();
+    Engine *engine = open_tiny(&model, params_default());
+    size_t n_vocab = tiny_model_vocab();
+    uint32_t tokens[N_TOKENS], other[20];
+    float *logits = new_logits(), *again = new_logits();
+    SeqId seq = open_seq(engine);
+    fill_tokens(tokens, N_TOKENS, 3);
+    fill_tokens(other, 20, 99);
+    feed(engine, seq, tokens, N_TOKENS, 32, logits);
+    engine_seq_truncate(engine, seq, 30);
+    feed(engine, seq, other, 20, 20, again);
+    engine_seq_truncate(engine, seq, 30);
+    cr_assert_eq(engine_seq_tokens(engine, seq), 30);
+    feed(engine, seq, tokens + 30, N_TOKENS - 30, 50, again);
+    cr_assert_arr_eq(again, logits + 30 * n_vocab, (N_TOKENS - 30) * n_vocab * sizeof *again);
+    engine_close(engine);
+    free(logits);
+    free(again);
+}
+
+Test(test_engine, sequences_of_one_batch_do_not_meet)
+{
+    TinyModel model = tiny_model_default();
+    Engine *engine = open_tiny(&model, params_default());
+    size_t n_vocab = tiny_model_vocab();
+    uint32_t tokens[3][N_TOKENS], rows[60];
+    float *alone[3], *logits;
+    SeqId seqs[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        fill_tokens(tokens[i], 20, i * 1000);
+        alone[i] = new_logits();
+        seqs[i] = open_seq(engine);
+        feed(engine, seqs[i], tokens[i], 20, 20, alone[i]);
+        engine_seq_truncate(engine, seqs[i], i * 5);
+    }
+    BatchSpan spans[3] = {{seqs[0], 0, 20, 0, LOGITS_LAST}, {seqs[1], 20, 15, 5, LOGITS_NONE}, {seqs[2], 35, 10, 10, LOGITS_ALL}};
+    for (uint32_t i = 0; i < 3; i++) memcpy(rows + spans[i].first_row, tokens[i] + i * 5, spans[i].n_rows * sizeof *rows);
+    cr_assert(engine_forward(engine, &(Batch){rows, 45, spans, 3}, &logits, &error), "%s", error.text);
+    cr_assert_arr_eq(logits, alone[0] + 19 * n_vocab, n_vocab * sizeof *logits);
+    cr_assert_arr_eq(logits + n_vocab, alone[2] + 10 * n_vocab, 10 * n_vocab * sizeof *logits);
+    for (uint32_t i = 0; i < 3; i++) {
+        cr_assert_eq(engine_seq_tokens(engine, seqs[i]), 20);
+        free(alone[i]);
+    }
+    engine_close(engine);
+}
+
+Test(test_engine, a_step_allocates_nothing)
+{
+    for (size_t i = 0; i < N_WEIGHT_TYPES; i++) {
+        TinyModel model = model_of_type(weight_types[i]);
+        Engine *engine = open_tiny(&model, params_default());
+        uint32_t tokens[N_TOKENS];
+        float *logits = new_logits();
+        SeqId seq = open_seq(engine);
+        fill_tokens(tokens, N_TOKENS, 8);
+        uint64_t before = alloc_count();
+        cr_assert_gt(before, 0, "the counter counts");
+        feed(engine, seq, tokens, 60, 60, logits);
+        feed(engine, seq, tokens + 60, N_TOKENS - 60, 1, logits);
+        cr_expect_eq(alloc_count(), before, "%s", dtype_info(weight_types[i])->name);
+        engine_close(engine);
+        free(logits);
+    }
+}
+
+Test(test_engine, bad_batches_change_nothing)
+{
+    TinyModel model = tiny_model_default();
+    EngineParams params = params_default();
+    params.context = 100;
+    params.max_logit_rows = 8;
+    Engine *engine = open_tiny(&model, params);
+    SeqId a = open_seq(engine), b = open_seq(engine);
+    uint32_t tokens[200] = {0};
+    float *logits = NULL;
+    const struct {
+        uint32_t n_rows, n_spans;
+        BatchSpan spans[2];
+        ErrorCode code;
+    } bad[] = {
+        {0, 0, {{0}}, ERR_INTERNAL},
+        {MAX_ROWS + 1, 1, {{a, 0, MAX_ROWS + 1, 0, LOGITS_NONE}}, ERR_INTERNAL},
+        {4, 0, {{0}}, ERR_INTERNAL},
+        {4, 1, {{a, 0, 3, 0, LOGITS_NONE}}, ERR_INTERNAL},
+        {4, 1, {{a, 0, 5, 0, LOGITS_NONE}}, ERR_INTERNAL},
+        {4, 1, {{a, 1, 3, 0, LOGITS_NONE}}, ERR_INTERNAL},
+        {4, 1, {{a, 0, 4, 1, LOGITS_NONE}}, ERR_INTERNAL},
+        {4, 1, {{77, 0, 4, 0, LOGITS_NONE}}, ERR_INTERNAL},
+        {4, 2, {{a, 0, 2, 0, LOGITS_NONE}, {a, 2, 2, 0, LOGITS_NONE}}, ERR_INTERNAL},
+        {4, 2, {{a, 0, 4, 0, LOGITS_NONE}, {b, 4, 0, 0, LOGITS_NONE}}, ERR_INTERNAL},
+        {9, 1, {{a, 0, 9, 0, LOGITS_ALL}}, ERR_INTERNAL},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        Batch batch = {tokens, bad[i].n_rows, bad[i].spans, bad[i].n_spans};
+        cr_assert_not(engine_forward(engine, &batch, &logits, &error), "batch %zu", i);
+        cr_assert_eq(error.code, bad[i].code, "batch %zu: %s", i, error.text);
+    }
+    tokens[2] = tiny_model_vocab();
+    BatchSpan span = {a, 0, 4, 0, LOGITS_LAST};
+    cr_assert_not(engine_forward(engine, &(Batch){tokens, 4, &span, 1}, &logits, &error));
+    cr_assert_eq(error.code, ERR_INVALID);
+    tokens[2] = 0;
+    span.n_rows = 60;
+    cr_assert(engine_forward(engine, &(Batch){tokens, 60, &span, 1}, &logits, &error), "%s", error.text);
+    span = (BatchSpan){a, 0, 41, 60, LOGITS_LAST};
+    logits = NULL;
+    cr_assert_not(engine_forward(engine, &(Batch){tokens, 41, &span, 1}, &logits, &error));
+    cr_assert_eq(error.code, ERR_CONTEXT_LENGTH);
+    cr_assert_null(logits);
+    cr_assert_eq(engine_seq_tokens(engine, a), 60);
+    cr_assert_eq(engine_seq_tokens(engine, b), 0);
+    engine_close(engine);
+}
+
+Test(test_engine, getters_and_limits)
+{
+    TinyModel model = tiny_model_default();
+    EngineParams params = params_default();
+    Engine *engine = open_tiny(&model, params);
+    cr_assert_eq(engine_context(engine), 512);
+    cr_assert_eq(engine_shape(engine)->n_vocab, tiny_model_vocab());
+    cr_assert_eq(tok_n_vocab(engine_tokenizer(engine)), tiny_model_vocab());
+    cr_assert_not_null(engine_chat_template(engine));
+    cr_assert_null(engine_chat_template_error(engine));
+    cr_assert(engine_max_batch_rows(engine) == MAX_ROWS && engine_max_logit_rows(engine) == MAX_ROWS);
+    cr_assert_geq(engine_kv_bytes(engine), 3 * 512 * shape_kv_bytes_per_token(engine_shape(engine), DTYPE_F32));
+    cr_assert_str_eq(engine_device_name(engine), kernels_cpu()->name);
+    for (int i = 0; i < 3; i++) open_seq(engine);
+    SeqId seq = 9;
+    cr_assert_not(engine_seq_open(engine, &seq, &error));
+    cr_assert_eq(error.code, ERR_BUSY);
+    engine_seq_close(engine, 1);
+    cr_assert(engine_seq_open(engine, &seq, &error));
+    cr_assert_eq(seq, 1);
+    engine_close(engine);
+    engine_close(NULL);
+}
+
+Test(test_engine, refuses_to_open)
+{
+    TinyModel model = tiny_model_default();
+    EngineParams params = params_default();
+    Engine *engine = NULL;
+    params.context = 513;
+    cr_assert_not(try_open(&model, params, &engine));
+    cr_assert_str_eq(error.param, "ctx");
+    params = params_default();
+    params.world = 2;
+    cr_assert_not(try_open(&model, params, &engine));
+    cr_assert_eq(error.code, ERR_UNSUPPORTED);
+    params = params_default();
+    params.kv_type = DTYPE_Q8_0;
+    cr_assert_not(try_open(&model, params, &engine));
+    cr_assert_str_eq(error.param, "kv_type");
+    params = params_default();
+    params.max_batch_rows = 0;
+    cr_assert_not(try_open(&model, params, &engine));
+    params.model_path = "/nonexistent/model.gguf";
+    params.max_batch_rows = 1;
+    cr_assert_not(engine_open(&params, &engine, &error));
+    cr_assert(strstr(error.text, "/nonexistent/model.gguf"), "%s", error.text);
+    cr_assert_null(engine);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine against recorded numbers of other programs (tests/golden/). */
+#include "engine/engine.h"
+#include "tests/support/golden.h"
+#include "tests/support/ref_llama.h"
+#include "tests/support/tiny_model.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static Error error;
+
+static uint32_t *read_ids(const cJSON *array, uint32_t *ret_n)
+{
+    uint32_t n = (uint32_t)cJSON_GetArraySize(array), i = 0;
+    uint32_t *ids = calloc(n, sizeof *ids);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) ids[i++] = (uint32_t)item->valuedouble;
+    *ret_n = n;
+    return ids;
+}
+
+static Engine *open_case(const cJSON *json)
+{
+    TinyModel model = tiny_model_default();
+    EngineParams params = {.max_sequences = 1,
+                           .max_batch_rows = 128,
+                           .max_logit_rows = 128,
+                           .n_threads = 2,
+                           .kv_type = DTYPE_F32,
+                           .world = 1};
+    const cJSON *setting;
+    char path[256];
+    Engine *engine;
+    cJSON_ArrayForEach(setting, cJSON_GetObjectItem(json, "settings"))
+        cr_assert(tiny_model_set(&model, setting->valuestring), "%s", setting->valuestring);
+    cr_assert(tiny_model_temp(&model, path, sizeof path, &error), "%s", error.text);
+    params.model_path = path;
+    cr_assert(engine_open(&params, &engine, &error), "%s", error.text);
+    unlink(path);
+    return engine;
+}
+
+/* Log-probabilities of all rows. [n, n_vocab] */
+static double *run_all(Engine *engine, const uint32_t *ids, uint32_t n)
+{
+    uint32_t n_vocab = engine_shape(engine)->n_vocab;
+    double *logprobs = calloc((size_t)n * n_vocab, sizeof *logprobs);
+    float *logits;
+    SeqId seq;
+    cr_assert(engine_seq_open(engine, &seq, &error), "%s", error.text);
+    BatchSpan span = {seq, 0, n, 0, LOGITS_ALL};
+    cr_assert(engine_forward(engine, &(Batch){ids, n, &span, 1}, &logits, &error), "%s", error.text);
+    for (size_t i = 0; i < (size_t)n * n_vocab; i++) logprobs[i] = (double)logits[i];
+    for (uint32_t t = 0; t < n; t++) ref_log_softmax(logprobs + (size_t)t * n_vocab, n_vocab);
+    return logprobs;
+}
+
+/* interfaces.md: fp32 tiny models against transformers differ by at most 1e-4. */
+Test(test_engine_golden, tiny_models_agree_with_transformers)
+{
+    cJSON *cases = golden_load("tiny_llama.json");
+    const cJSON *json, *value;
+    cr_assert_geq(cJSON_GetArraySize(cases), 4);
+    cJSON_ArrayForEach(json, cases)
+    {
+        Engine *engine = open_case(json);
+        uint32_t n, i = 0, n_vocab = engine_shape(engine)->n_vocab;
+        uint32_t *ids = read_ids(cJSON_GetObjectItem(json, "ids"), &n);
+        double *logprobs = run_all(engine, ids, n), worst = 0;
+        const cJSON *next = cJSON_GetObjectItem(json, "next"), *last = cJSON_GetObjectItem(json, "last");
+        cr_assert(cJSON_GetArraySize(next) == (int)n - 1 && cJSON_GetArraySize(last) == (int)n_vocab);
+        cJSON_ArrayForEach(value, next)
+        {
+            worst = fmax(worst, fabs(logprobs[(size_t)i * n_vocab + ids[i + 1]] - value->valuedouble));
+            i++;
+        }
+        i = 0;
+        cJSON_ArrayForEach(value, last)
+            worst = fmax(worst, fabs(logprobs[(size_t)(n - 1) * n_vocab + i++] - value->valuedouble));
+        cr_expect_leq(worst, 1e-4, "%s: %g", cJSON_GetObjectItem(json, "settings")->child->valuestring, worst);
+        engine_close(engine);
+        free(ids);
+        free(logprobs);
+    }
+    cJSON_Delete(cases);
+}
