@@ -9,7 +9,7 @@
 /* Ids of the test vocabulary: three control tokens, the 256 bytes from ID_BYTES on, then the rest. */
 enum {
     ID_EOT, ID_BOS, ID_EOS, ID_BYTES, ID_AB = ID_BYTES + 256, ID_ABC, ID_SPACE_AB, ID_AA, ID_AAAA, ID_WORD, ID_MARK,
-    ID_LONG_MARK, ID_TWO_ENDS, ID_UNUSED, ID_UNKNOWN, ID_FOREIGN, N_TOKENS, MAX_TOKENS = N_TOKENS + 8,
+    ID_LONG_MARK, ID_TWO_ENDS, ID_UNUSED, ID_UNKNOWN, ID_FOREIGN, ID_CONTROL_WORD, N_TOKENS, MAX_TOKENS = N_TOKENS + 8,
 };
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
 
@@ -44,7 +44,8 @@ static void vocab_init(Vocab *vocab)
         int32_t type;
     } rest[] = {{"ab", NORMAL}, {"abc", NORMAL}, {"Ġab", NORMAL}, {"aa", NORMAL}, {"aaaa", NORMAL}, {"Ġcba", NORMAL},
                 {"<x>", USER_DEFINED}, {"<x>>", USER_DEFINED}, {"<|im_end|><|im_end|>", CONTROL}, {"[PAD]", UNUSED},
-                {"<unk>", UNKNOWN}, {"你b", NORMAL}};
+                {"<unk>", UNKNOWN}, {"你b", NORMAL},
+                {"Ġbbb", CONTROL}};
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) add(vocab, rest[i].text, rest[i].type);
     memcpy(vocab->merges, merges, sizeof merges);
     vocab->spec.tokens = vocab->tokens;
@@ -99,6 +100,7 @@ Test(tokenizer, a_whole_word_beats_merges_only_where_the_row_says)
     test_tokenizer_done(&test);
     test = open_with("llama-bpe", NULL);
     check(&test, &(TokEncode){TEXT(" cba")}, IDS(ID_WORD), "llama-bpe");
+    check(&test, &(TokEncode){TEXT(" bbb")}, IDS(BYTE(' '), BYTE('b'), BYTE('b'), BYTE('b')), "a control token's text");
     test_tokenizer_done(&test);
 }
 
@@ -178,6 +180,8 @@ Test(tokenizer, one_bos_and_one_eos)
           IDS(ID_BOS, ID_AB, ID_EOS), "the template's own");
     check(&test, &(TokEncode){TEXT("<|im_end|>ab<s>"), .trusted = &all, .n_trusted = 1, .add_special = true},
           IDS(ID_BOS, ID_EOS, ID_AB, ID_BOS, ID_EOS), "at the wrong end");
+    check(&test, &(TokEncode){TEXT("ab<s>"), .trusted = &all, .n_trusted = 1, .add_special = true},
+          IDS(ID_BOS, ID_AB, ID_BOS, ID_EOS), "first special token, but not first");
     check(&test, &(TokEncode){TEXT("<s>"), .add_special = true}, IDS(ID_BOS, BYTE('<'), BYTE('s'), BYTE('>'), ID_EOS), "typed");
     test_tokenizer_done(&test);
 }

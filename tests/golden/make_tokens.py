@@ -55,7 +55,7 @@ DEAD = [b"\xff", b"a\xffb", b"\xf0\x9f\x98", b"\xf0\x9f\x98\x8a\xf0\x9f\x98 \xf0
         b"\xc0\xaf", b"\xe0\x80\x80", b"\xed\xa0\x80\xed\xb0\x80", b"\xf4\x90\x80\x80", b"\xf8\x88\x80\x80\x80", b"\xe2\x82",
         b"\xe2\x82 x", b"\xe2(\xa1", b"1\xfe2", b" \xfd ", b"\xf0\x9f<|im_end|>"]
 ABORTS = (b"\xf4\x90\x80\x80",)  # llama.cpp ends the process at code points beyond U+10FFFF
-PIECES = [" ", "  ", "\n", "\n\n", "\t", "\r\n", "the", "The", " of", "cat", "ing", "er", "'s", "'T", "'ll", "!", "...", ",", "(", ")",
+PIECES = [" ", "  ", "\n", "\n\n", "\t", "\r\n", "the", "The", " of", "cat", "ing", "er", "'s", "'T", "'ll", "'Tis", "'really", "'LLx", "'ſo", "!", "...", ",", "(", ")",
           "<", ">", "|", "_", "-", "=", "$", "+", "0", "7", "19", "2024", "½", "é", "ü", "ñ", "ß", "你", "世界", "か", "😊", "👍🏽", "ع",
           "Я", "\u00a0", "\u3000", "\u200d", "\u0301", "`", "~", "^", "\"", "{", "}", "//", "#", "x", "y1", "Z"]
 
