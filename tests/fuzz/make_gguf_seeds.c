@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* make_gguf_seeds FOLDER: small GGUF files to start fuzzing from, made rather than committed as bytes. */
 #include "tests/support/gguf_writer.h"
+#include "tests/support/tiny_vocab.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +79,8 @@ int main(int argc, char **argv)
             gguf_writer_array(&writer, key, (GgufType)type, (uint8_t[16]){1}, 2);
     }
     save(&writer, argv[1], "arrays");
+    tiny_vocab_write(&writer, "llama-bpe", true);
+    save(&writer, argv[1], "vocabulary");
     gguf_writer_done(&writer);
     return 0;
 }

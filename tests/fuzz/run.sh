@@ -24,7 +24,7 @@ build_targets() {
 run_target() {
     local target=$1 corpus=$build/corpus/$1 log=$logs/$1.log seeds=()
     mkdir -p "$corpus" "$build/found"
-    [ "$target" = fuzz_gguf ] && "$build/tests/fuzz/make_gguf_seeds" "$corpus"
+    case $target in fuzz_gguf | fuzz_tokenizer) "$build/tests/fuzz/make_gguf_seeds" "$corpus" ;; esac
     [ -d "tests/fuzz/corpus/$target" ] && seeds=("tests/fuzz/corpus/$target")
     if "$build/tests/fuzz/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="$build/found/$target-" "$corpus" "${seeds[@]}" >"$log" 2>&1; then

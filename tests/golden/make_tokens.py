@@ -152,6 +152,8 @@ def reason(data, vocabulary):
     missing = [b for b, text in written_bytes().items() if text not in vocabulary["tokens"]]
     if any(b in missing for b in data):
         return "merges stop at a byte without a token, where the reference leaves the byte out first"
+    if "'ſ" in data.decode():
+        return "upper and lower case of a contraction are listed, so that the long s (U+017F) is none"
     return None
 
 
