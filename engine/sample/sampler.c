@@ -3,6 +3,7 @@
 
 #include "engine/sample/weights.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,18 +71,35 @@ static void mark_seen(Sampler *sampler, uint32_t id)
     sampler->seen_ids[sampler->n_seen++] = id;
 }
 
-static bool check_params(const SamplingParams *p, uint32_t n_vocab, Error *error)
+typedef struct ParamRange {
+    const char *name;
+    size_t offset;
+    float low, high;
+} ParamRange;
+
+static const ParamRange param_ranges[] = {
+    {"temperature", offsetof(SamplingParams, temperature), 0, FLT_MAX},
+    {"top_p", offsetof(SamplingParams, top_p), 0, 1},
+    {"min_p", offsetof(SamplingParams, min_p), 0, 1},
+    {"presence_penalty", offsetof(SamplingParams, presence_penalty), -FLT_MAX, FLT_MAX},
+    {"frequency_penalty", offsetof(SamplingParams, frequency_penalty), -FLT_MAX, FLT_MAX},
+    {"repetition_penalty", offsetof(SamplingParams, repetition_penalty), FLT_MIN, FLT_MAX},
+};
+
+static bool check_params(const SamplingParams *params, uint32_t n_vocab, Error *error)
 {
-    if (!(p->temperature >= 0 && p->temperature < INFINITY))
-        return error_set_param(error, ERR_INVALID, "temperature", "temperature %g is not a finite number >= 0",
-                               (double)p->temperature);
-    if (!(p->repetition_penalty > 0 && p->repetition_penalty < INFINITY))
-        return error_set_param(error, ERR_INVALID, "repetition_penalty", "repetition_penalty %g is not a number > 0",
-                               (double)p->repetition_penalty);
-    for (uint32_t i = 0; i < p->n_bias; i++)
-        if (p->bias[i].id >= n_vocab)
+    for (size_t i = 0; i < sizeof param_ranges / sizeof *param_ranges; i++) {
+        const ParamRange *range = &param_ranges[i];
+        float value;
+        memcpy(&value, (const char *)params + range->offset, sizeof value);
+        if (!(value >= range->low && value <= range->high))
+            return error_set_param(error, ERR_INVALID, range->name, "%s is %g, not in %g to %g", range->name,
+                                   (double)value, (double)range->low, (double)range->high);
+    }
+    for (uint32_t i = 0; i < params->n_bias; i++)
+        if (params->bias[i].id >= n_vocab)
             return error_set_param(error, ERR_INVALID, "logit_bias", "logit_bias has id %u, the vocabulary ends at %u",
-                                   p->bias[i].id, n_vocab - 1);
+                                   params->bias[i].id, n_vocab - 1);
     return true;
 }
 

@@ -200,14 +200,22 @@ Test(sampler, reset_refuses_what_is_out_of_range)
     params.n_bias = 1;
     cr_assert_not(sampler_reset(sampler, &params, 0, NULL, 0, &error));
     cr_assert_str_eq(error.param, "logit_bias");
-    params = greedy();
-    params.temperature = NAN;
-    cr_assert_not(sampler_reset(sampler, &params, 0, NULL, 0, &error));
-    cr_assert_str_eq(error.param, "temperature");
-    params = greedy();
-    params.repetition_penalty = 0;
-    cr_assert_not(sampler_reset(sampler, &params, 0, NULL, 0, &error));
-    cr_assert_str_eq(error.param, "repetition_penalty");
+    const struct {
+        const char *name;
+        SamplingParams params;
+    } bad[] = {
+        {"temperature", {.temperature = NAN, .top_p = 1, .repetition_penalty = 1}},
+        {"temperature", {.temperature = -1, .top_p = 1, .repetition_penalty = 1}},
+        {"top_p", {.top_p = 1.5f, .repetition_penalty = 1}},
+        {"min_p", {.top_p = 1, .min_p = 1.5f, .repetition_penalty = 1}}, /* would leave no token at all */
+        {"presence_penalty", {.top_p = 1, .presence_penalty = INFINITY, .repetition_penalty = 1}},
+        {"frequency_penalty", {.top_p = 1, .frequency_penalty = NAN, .repetition_penalty = 1}},
+        {"repetition_penalty", {.top_p = 1}},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        cr_assert_not(sampler_reset(sampler, &bad[i].params, 0, NULL, 0, &error));
+        cr_assert_str_eq(error.param, bad[i].name);
+    }
     sampler_free(sampler);
     cr_assert_not(sampler_new(0, &sampler, &error));
 }
