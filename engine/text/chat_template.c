@@ -101,9 +101,11 @@ static bool cut_last_part(JinjaRun *run, JValue parts)
     return true;
 }
 
-static bool content_value(JinjaRun *run, const Wishes *wishes, const cJSON *content, bool cut, Error *error, JValue *ret)
+static bool content_value(JinjaRun *run, const Wishes *wishes, const cJSON *content, bool cut, Error *error,
+                          JValue *ret)
 {
-    bool is_list = cJSON_IsArray(content), one = is_list && cJSON_GetArraySize(content) == 1 && part_text(content->child);
+    bool is_list = cJSON_IsArray(content),
+         one = is_list && cJSON_GetArraySize(content) == 1 && part_text(content->child);
     if (is_list && (!wishes->takes_parts || (one && wishes->takes_text))) {
         if (!join_parts(run, content, error, ret)) return false;
     } else if (!jinja_from_json(run, content, ret)) {
@@ -171,18 +173,18 @@ static bool alias_reasoning(JinjaRun *run, const cJSON *message, JValue dict)
     return (thinking && !cJSON_IsNull(thinking)) || set_key(run, dict, names[1], value);
 }
 
-static bool message_value(JinjaRun *run, const Wishes *wishes, const cJSON *message, bool cut, Error *error, JValue *ret)
+static bool message_value(JinjaRun *run, const Wishes *wishes, const cJSON *message, bool cut, Error *error,
+                          JValue *ret)
 {
     if (!cJSON_IsObject(message)) return error_set_param(error, ERR_INVALID, "messages", "a message must be an object");
     if (!jinja_make_dict(run, J_DICT, ret)) return false;
     for (const cJSON *item = message->child; item; item = item->next) {
         if (cJSON_IsNull(item)) continue; /* null is absent: templates would print it */
         JValue value;
-        bool ok = strcmp(item->string, "role") == 0      ? role_value(run, item, &value)
-                  : strcmp(item->string, "content") == 0 ? content_value(run, wishes, item, cut, error, &value)
-                  : strcmp(item->string, "tool_calls") == 0
-                      ? tool_calls_value(run, wishes, item, &value)
-                      : jinja_from_json(run, item, &value);
+        bool ok = strcmp(item->string, "role") == 0         ? role_value(run, item, &value)
+                  : strcmp(item->string, "content") == 0    ? content_value(run, wishes, item, cut, error, &value)
+                  : strcmp(item->string, "tool_calls") == 0 ? tool_calls_value(run, wishes, item, &value)
+                                                            : jinja_from_json(run, item, &value);
         JValue key;
         if (!ok || !jinja_input_text(run, item->string, strlen(item->string), &key)) return false;
         if (!jinja_dict_set(run, ret->dict, &key, value)) return false;
@@ -227,7 +229,8 @@ static bool set_variables(JinjaRun *run, const ChatTemplate *t, const ChatInput 
         if (!set_json(run, kwargs->string, kwargs)) return false;
     const cJSON *tools = input->tools && cJSON_GetArraySize(input->tools) > 0 ? input->tools : NULL;
     return messages_value(run, &t->wishes, input, error, &messages) && jinja_run_set(run, "messages", messages) &&
-           set_json(run, "tools", tools) && set_token(run, "bos_token", t->bos) && set_token(run, "eos_token", t->eos) &&
+           set_json(run, "tools", tools) && set_token(run, "bos_token", t->bos) &&
+           set_token(run, "eos_token", t->eos) &&
            jinja_run_set(run, "add_generation_prompt", jinja_bool(input->add_generation_prompt));
 }
 
@@ -288,7 +291,8 @@ static bool render_text(const ChatTemplate *t, const ChatInput *input, JinjaRun 
 bool chat_template_render(const ChatTemplate *t, const ChatInput *input, size_t max_bytes, ChatPrompt *ret_prompt,
                           Error *error)
 {
-    size_t scaled = max_bytes < SIZE_MAX / MEMORY_PER_OUTPUT_BYTE / 2 ? max_bytes * MEMORY_PER_OUTPUT_BYTE : SIZE_MAX / 2;
+    size_t scaled =
+        max_bytes < SIZE_MAX / MEMORY_PER_OUTPUT_BYTE / 2 ? max_bytes * MEMORY_PER_OUTPUT_BYTE : SIZE_MAX / 2;
     JinjaLimits limits = {
         .max_text_bytes = max_bytes, .max_memory_bytes = BASE_MEMORY_BYTES + scaled, .max_steps = MAX_STEPS};
     JinjaRun *run;
@@ -299,8 +303,10 @@ bool chat_template_render(const ChatTemplate *t, const ChatInput *input, size_t 
     bool ok = render_text(t, input, run, &text, error) && buffer_append(&prompt.text, text.data, text.n, error) &&
               find_trusted(text, &prompt.trusted, &prompt.n_trusted, error);
     jinja_run_free(run);
-    if (ok) *ret_prompt = prompt;
-    else chat_prompt_done(&prompt);
+    if (ok)
+        *ret_prompt = prompt;
+    else
+        chat_prompt_done(&prompt);
     return ok;
 }
 
@@ -318,8 +324,8 @@ static const char tools_json[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\",\"parameters\":{\"type\":\"object\","
     "\"properties\":{\"other\":{\"type\":\"string\",\"description\":\"d\"}},\"required\":[]}}}]";
 
-#define CALL_JSON(arguments)                                                                                          \
-    "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":"        \
+#define CALL_JSON(arguments)                                                                                           \
+    "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":"         \
     "\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" arguments "}}]}]"
 
 /* Renders a conversation; true when 'needle' shows and neither of the signs of a wrong form does. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An interpreter of the part of Jinja2 that chat templates use, set up as transformers does: trim_blocks, lstrip_blocks,
- * loop controls, tojson without HTML escapes, raise_exception, strftime_now. A program is immutable: any thread may
- * render it. Errors are ERR_TEMPLATE and begin with the line, except for raise_exception: its message alone.
+ * An interpreter of the part of Jinja2 that chat templates use, set up as transformers does: trim_blocks,
+ * lstrip_blocks, loop controls, tojson without HTML escapes, raise_exception, strftime_now. A program is immutable: any
+ * thread may render it. Errors are ERR_TEMPLATE and begin with the line, except for raise_exception: its message alone.
  */
 #pragma once
 #include "engine/text/jinja_value.h"

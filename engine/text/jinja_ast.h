@@ -10,17 +10,17 @@ typedef struct JCallRow JCallRow;
 
 typedef enum JNodeType {
     /* statements */
-    N_TEXT,     /* text */
-    N_OUTPUT,   /* a */
-    N_IF,       /* a condition, body, orelse: statements; an elif is an N_IF in orelse's place */
-    N_FOR,      /* target, a iterable, b filter or NULL, body, orelse, flag: recursive */
-    N_SET,      /* target, a value */
-    N_SET_BODY, /* target, body, a: filters around N_HOLE or NULL */
-    N_WITH,     /* list: N_SET, body */
-    N_FILTERED, /* a: filters around N_HOLE, body */
-    N_MACRO,    /* text name, params: N_PARAM, body */
+    N_TEXT,      /* text */
+    N_OUTPUT,    /* a */
+    N_IF,        /* a condition, body, orelse: statements; an elif is an N_IF in orelse's place */
+    N_FOR,       /* target, a iterable, b filter or NULL, body, orelse, flag: recursive */
+    N_SET,       /* target, a value */
+    N_SET_BODY,  /* target, body, a: filters around N_HOLE or NULL */
+    N_WITH,      /* list: N_SET, body */
+    N_FILTERED,  /* a: filters around N_HOLE, body */
+    N_MACRO,     /* text name, params: N_PARAM, body */
     N_CALL_BODY, /* a: the call, params, body */
-    N_SCOPED,   /* body in a scope of its own: generation blocks */
+    N_SCOPED,    /* body in a scope of its own: generation blocks */
     N_BREAK,
     N_CONTINUE,
     /* expressions */

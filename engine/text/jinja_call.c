@@ -53,8 +53,10 @@ bool jinja_call_args(JinjaRun *run, const JNode *args, JCall *call)
         }
         bool wrapped = arg->type == N_STAR || arg->type == N_KEYWORD;
         if (!jinja_eval(run, wrapped ? arg->a : arg, &value)) return false;
-        if (arg->type == N_KEYWORD) keywords[n++] = (JKeyword){.name = arg->text, .value = value};
-        else if (wrapped ? !spread_list(run, &value, &list) : !jinja_list_push(run, &list, value)) return false;
+        if (arg->type == N_KEYWORD)
+            keywords[n++] = (JKeyword){.name = arg->text, .value = value};
+        else if (wrapped ? !spread_list(run, &value, &list) : !jinja_list_push(run, &list, value))
+            return false;
     }
     call->args = list.items;
     call->n_args = list.n;
@@ -87,7 +89,8 @@ static bool bind(JinjaRun *run, const JCallRow *row, JCall *call)
         JText name = call->keywords[i].name;
         int at = param_index(row->params, name, &n_params);
         if (at < 0)
-            return jinja_fail(run, "%s() has no parameter '%.*s'", row->name, (int)(name.n < 64 ? name.n : 64), name.data);
+            return jinja_fail(run, "%s() has no parameter '%.*s'", row->name, (int)(name.n < 64 ? name.n : 64),
+                              name.data);
         if (!jinja_is_missing(&call->bound[at]))
             return jinja_fail(run, "%s() got two values for '%.*s'", row->name, (int)name.n, name.data);
         call->bound[at] = call->keywords[i].value;
@@ -149,8 +152,10 @@ static bool bind_params(JinjaRun *run, const JNode *macro, const JCall *call)
     for (const JNode *param = macro->params; param; param = param->next, i++) {
         const JKeyword *keyword = i < call->n_args ? NULL : find_keyword(call, param->text);
         JValue value;
-        if (i < call->n_args) value = call->args[i];
-        else if (keyword) value = keyword->value;
+        if (i < call->n_args)
+            value = call->args[i];
+        else if (keyword)
+            value = keyword->value;
         else if (param->a ? !jinja_eval(run, param->a, &value) : !jinja_make_undefined(run, param->text, NULL, &value))
             return false;
         if (!jinja_scope_set(run, run->scope, param->text, value)) return false;
@@ -230,8 +235,8 @@ typedef enum LoopFact {
     LOOP_NEXTITEM,
 } LoopFact;
 
-static const char *const loop_names[] = {"index", "index0", "revindex", "revindex0", "first",   "last",
-                                         "length", "depth", "depth0",   "previtem",  "nextitem"};
+static const char *const loop_names[] = {"index",  "index0", "revindex", "revindex0", "first",   "last",
+                                         "length", "depth",  "depth0",   "previtem",  "nextitem"};
 
 static bool neighbour(JinjaRun *run, const JLoop *loop, bool there, size_t at, JText name, JValue *ret)
 {

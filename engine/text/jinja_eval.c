@@ -126,12 +126,17 @@ static bool eval_binary(JinjaRun *run, const JNode *node, JValue *ret)
 
 static bool eval_concat(JinjaRun *run, const JNode *node, JValue *ret)
 {
-    JBuild build = {0};
+    JText all = {.data = ""}, text;
     for (const JNode *item = node->list; item; item = item->next) {
         JValue value;
-        if (!jinja_eval(run, item, &value) || !jinja_build_str(run, &build, &value)) return false;
+        if (!jinja_eval(run, item, &value) || !jinja_str(run, &value, &text)) return false;
+        if (item == node->list)
+            all = text;
+        else if (!jinja_concat(run, all, text, &all))
+            return false;
     }
-    return jinja_make_text(run, jinja_build_done(&build), ret);
+    all.safe = false;
+    return jinja_make_text(run, all, ret);
 }
 
 static bool eval_compare(JinjaRun *run, const JNode *node, JValue *ret)
@@ -178,11 +183,13 @@ static bool eval_hole(JinjaRun *run, const JNode *node, JValue *ret)
 }
 
 static const EvalFn eval_fns[] = {
-    [N_CONST] = eval_const,         [N_NAME] = eval_name,           [N_LIST] = eval_list,       [N_TUPLE] = eval_list,
-    [N_DICT] = eval_dict,           [N_ATTRIBUTE] = eval_attribute, [N_SLICE] = eval_slice,     [N_CALL] = eval_call,
-    [N_SUBSCRIPT] = eval_subscript, [N_FILTER] = eval_filter,       [N_TEST] = eval_test,       [N_UNARY] = eval_unary,
-    [N_BINARY] = eval_binary,       [N_CONCAT] = eval_concat,       [N_COMPARE] = eval_compare, [N_AND] = eval_logic,
-    [N_OR] = eval_logic,            [N_TERNARY] = eval_ternary,     [N_HOLE] = eval_hole,
+    [N_CONST] = eval_const,   [N_NAME] = eval_name,     [N_LIST] = eval_list,
+    [N_TUPLE] = eval_list,    [N_DICT] = eval_dict,     [N_ATTRIBUTE] = eval_attribute,
+    [N_SLICE] = eval_slice,   [N_CALL] = eval_call,     [N_SUBSCRIPT] = eval_subscript,
+    [N_FILTER] = eval_filter, [N_TEST] = eval_test,     [N_UNARY] = eval_unary,
+    [N_BINARY] = eval_binary, [N_CONCAT] = eval_concat, [N_COMPARE] = eval_compare,
+    [N_AND] = eval_logic,     [N_OR] = eval_logic,      [N_TERNARY] = eval_ternary,
+    [N_HOLE] = eval_hole,
 };
 
 bool jinja_eval(JinjaRun *run, const JNode *node, JValue *ret)
@@ -268,7 +275,8 @@ bool jinja_subscript(JinjaRun *run, const JValue *object, const JValue *key, JVa
 {
     if (object->type == J_UNDEFINED) return jinja_fail_undefined(run, object);
     bool found = false, whole = key->type == J_INT || key->type == J_BOOL;
-    bool sequence = object->type == J_TEXT || object->type == J_LIST || object->type == J_TUPLE || object->type == J_RANGE;
+    bool sequence =
+        object->type == J_TEXT || object->type == J_LIST || object->type == J_TUPLE || object->type == J_RANGE;
     if (object->type == J_DICT && is_hashable(key) && !entry_of(run, object, key, ret, &found)) return false;
     if (sequence && whole) {
         int64_t index = key->type == J_INT ? key->integer : key->boolean;
@@ -294,8 +302,10 @@ static bool slice_bound(JinjaRun *run, const JValue *bound, int64_t n, bool back
     if (bound->type != J_INT && bound->type != J_BOOL)
         return jinja_fail(run, "slice indices must be integers or None, not %s", jinja_type_name(bound));
     int64_t i = bound->type == J_INT ? bound->integer : bound->boolean;
-    if (i < 0) i = i < -n ? -1 : i + n;
-    else if (i > n) i = n;
+    if (i < 0)
+        i = i < -n ? -1 : i + n;
+    else if (i > n)
+        i = n;
     if (i < 0 && !backward) i = 0;
     if (i >= n && backward) i = n - 1;
     *ret = i;
@@ -305,8 +315,10 @@ static bool slice_bound(JinjaRun *run, const JValue *bound, int64_t n, bool back
 static bool slice_range(JinjaRun *run, const JValue bounds[3], int64_t n, SliceRange *ret)
 {
     ret->step = 1;
-    if (bounds[2].type == J_INT) ret->step = bounds[2].integer;
-    else if (bounds[2].type != J_NONE) return jinja_fail(run, "slice step must be an integer");
+    if (bounds[2].type == J_INT)
+        ret->step = bounds[2].integer;
+    else if (bounds[2].type != J_NONE)
+        return jinja_fail(run, "slice step must be an integer");
     if (ret->step == 0) return jinja_fail(run, "slice step cannot be zero");
     bool backward = ret->step < 0;
     if (ret->step > n) ret->step = n + 1; /* one item at most; keeps the sums below from overflowing */
@@ -319,9 +331,9 @@ static bool slice_text(JinjaRun *run, JText text, SliceRange range, JValue *ret)
 {
     size_t start = jinja_char_offset(text, (size_t)(range.start < 0 ? 0 : range.start));
     if (range.step == 1) {
-        size_t end = range.stop <= range.start
-                         ? start
-                         : start + jinja_char_offset(jinja_text_part(text, start, text.n), (size_t)(range.stop - range.start));
+        size_t end = range.stop <= range.start ? start
+                                               : start + jinja_char_offset(jinja_text_part(text, start, text.n),
+                                                                           (size_t)(range.stop - range.start));
         return jinja_make_text(run, jinja_text_part(text, start, end), ret);
     }
     JList characters;

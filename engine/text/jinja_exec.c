@@ -34,8 +34,8 @@ static bool assign_tuple(JinjaRun *run, const JNode *target, const JValue *value
     size_t n = 0;
     for (const JNode *t = target->list; t; t = t->next) n++;
     if (n != items.n)
-        return jinja_fail(run, "%s values to unpack (expected %zu, got %zu)", items.n > n ? "too many" : "not enough", n,
-                          items.n);
+        return jinja_fail(run, "%s values to unpack (expected %zu, got %zu)", items.n > n ? "too many" : "not enough",
+                          n, items.n);
     n = 0;
     for (const JNode *t = target->list; t; t = t->next)
         if (!jinja_assign(run, t, items.items[n++])) return false;
@@ -231,9 +231,9 @@ static bool exec_break(JinjaRun *run, const JNode *node, JFlow *flow)
 }
 
 static const ExecFn exec_fns[] = {
-    [N_TEXT] = exec_text,   [N_OUTPUT] = exec_output,     [N_IF] = exec_if,           [N_FOR] = exec_for,
-    [N_SET] = exec_set,     [N_SET_BODY] = exec_set_body, [N_WITH] = exec_with,       [N_FILTERED] = exec_filtered,
-    [N_MACRO] = exec_macro, [N_CALL_BODY] = exec_call_body, [N_SCOPED] = exec_scoped, [N_BREAK] = exec_break,
+    [N_TEXT] = exec_text,      [N_OUTPUT] = exec_output,       [N_IF] = exec_if,         [N_FOR] = exec_for,
+    [N_SET] = exec_set,        [N_SET_BODY] = exec_set_body,   [N_WITH] = exec_with,     [N_FILTERED] = exec_filtered,
+    [N_MACRO] = exec_macro,    [N_CALL_BODY] = exec_call_body, [N_SCOPED] = exec_scoped, [N_BREAK] = exec_break,
     [N_CONTINUE] = exec_break,
 };
 

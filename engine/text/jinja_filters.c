@@ -62,7 +62,8 @@ static bool merge(JinjaRun *run, const JValue *from, JValue *to, size_t start, s
         if (!take_b && b < end) {
             bool same; /* equal keys need no order: two None sort, one None and a number do not */
             const JValue *key_a = &from[a].list->items[0], *key_b = &from[b].list->items[0];
-            if (!jinja_equal(run, key_a, key_b, &same) || (!same && !jinja_compare(run, key_a, key_b, &order))) return false;
+            if (!jinja_equal(run, key_a, key_b, &same) || (!same && !jinja_compare(run, key_a, key_b, &order)))
+                return false;
             take_b = reverse ? order < 0 : order > 0;
         }
         to[i] = take_b ? from[b++] : from[a++];
@@ -273,7 +274,8 @@ static bool filter_sum(JinjaRun *run, const JCall *call, JValue *ret)
 static bool filter_batch(JinjaRun *run, const JCall *call, JValue *ret)
 {
     JList items;
-    if (call->bound[0].type != J_INT || call->bound[0].integer < 1) return jinja_fail(run, "batch needs a positive size");
+    if (call->bound[0].type != J_INT || call->bound[0].integer < 1)
+        return jinja_fail(run, "batch needs a positive size");
     if (!jinja_items(run, &call->self, &items) || !jinja_make_list(run, J_ITER, 0, ret)) return false;
     size_t size = (size_t)call->bound[0].integer;
     JValue row = {0};
@@ -346,10 +348,17 @@ static bool map_attribute(JinjaRun *run, const JCall *call, const JList *items, 
     return true;
 }
 
+/* The items to go through; none for anything false, None and 0 included. */
+static bool items_or_none(JinjaRun *run, const JValue *value, JList *ret)
+{
+    *ret = (JList){0};
+    return !jinja_truth(value) || jinja_items(run, value, ret);
+}
+
 static bool filter_map(JinjaRun *run, const JCall *call, JValue *ret)
 {
     JList items;
-    if (!jinja_items(run, &call->self, &items) || !jinja_make_list(run, J_ITER, 0, ret)) return false;
+    if (!items_or_none(run, &call->self, &items) || !jinja_make_list(run, J_ITER, 0, ret)) return false;
     if (call->n_args == 0) return map_attribute(run, call, &items, ret->list);
     const JCallRow *row;
     if (!find_row(run, &call->args[0], true, &row)) return false;
@@ -367,7 +376,7 @@ static bool select_items(JinjaRun *run, const JCall *call, bool by_attribute, bo
     JList items;
     const JCallRow *row = NULL;
     size_t skip = by_attribute;
-    if (!jinja_items(run, &call->self, &items) || !jinja_make_list(run, J_ITER, 0, ret)) return false;
+    if (!items_or_none(run, &call->self, &items) || !jinja_make_list(run, J_ITER, 0, ret)) return false;
     if (call->n_args < skip) return jinja_fail(run, "selectattr and rejectattr need an attribute");
     if (call->n_args > skip && !find_row(run, &call->args[skip++], false, &row)) return false;
     for (size_t i = 0; i < items.n; i++) {

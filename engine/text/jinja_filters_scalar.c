@@ -17,7 +17,8 @@ static bool flag(const JValue *argument)
 static bool change_case(JinjaRun *run, const JCall *call, JCase to, JValue *ret)
 {
     JText text;
-    return jinja_str(run, &call->self, &text) && jinja_text_case(run, text, to, &text) && jinja_make_text(run, text, ret);
+    return jinja_str(run, &call->self, &text) && jinja_text_case(run, text, to, &text) &&
+           jinja_make_text(run, text, ret);
 }
 
 static bool filter_upper(JinjaRun *run, const JCall *call, JValue *ret)
@@ -63,7 +64,9 @@ static bool filter_replace(JinjaRun *run, const JCall *call, JValue *ret)
         !jinja_str(run, &call->bound[1], &to))
         return false;
     int64_t count = call->bound[2].type == J_INT ? call->bound[2].integer : -1;
-    return jinja_text_replace(run, text, from, to, count, &text) && jinja_make_text(run, text, ret);
+    if (!jinja_text_replace(run, text, from, to, count, &text)) return false;
+    text.safe = false;
+    return jinja_make_text(run, text, ret);
 }
 
 static bool build_line(JinjaRun *run, JBuild *build, JText line, JText margin, bool wanted)
@@ -106,37 +109,25 @@ static bool filter_indent(JinjaRun *run, const JCall *call, JValue *ret)
     return jinja_make_text(run, jinja_build_done(&build), ret);
 }
 
-static const char *html_escape(char c)
-{
-    switch (c) {
-    case '&':
-        return "&amp;";
-    case '<':
-        return "&lt;";
-    case '>':
-        return "&gt;";
-    case '\'':
-        return "&#39;";
-    case '"':
-        return "&#34;";
-    default:
-        return NULL;
-    }
-}
-
 static bool filter_escape(JinjaRun *run, const JCall *call, JValue *ret)
 {
     JText text;
     JBuild build = {0};
-    if (!jinja_str(run, &call->self, &text) || !jinja_spend(run, text.n / 16)) return false;
-    for (size_t i = 0; i < text.n; i++) {
-        const char *escape = html_escape(text.data[i]);
-        uint8_t mark = text.marks ? text.marks[i] : JINJA_MARK_TEMPLATE;
-        if (escape ? !jinja_build_bytes(run, &build, escape, strlen(escape), mark)
-                   : !jinja_build_bytes(run, &build, text.data + i, 1, mark))
-            return false;
+    if (!jinja_str(run, &call->self, &text)) return false;
+    if (!text.safe) {
+        if (!jinja_build_escaped(run, &build, text)) return false;
+        text = jinja_build_done(&build);
     }
-    return jinja_make_text(run, jinja_build_done(&build), ret);
+    text.safe = true;
+    return jinja_make_text(run, text, ret);
+}
+
+static bool filter_safe(JinjaRun *run, const JCall *call, JValue *ret)
+{
+    JText text;
+    if (!jinja_str(run, &call->self, &text)) return false;
+    text.safe = true;
+    return jinja_make_text(run, text, ret);
 }
 
 static bool filter_format(JinjaRun *run, const JCall *call, JValue *ret)
@@ -194,8 +185,10 @@ static bool filter_int(JinjaRun *run, const JCall *call, JValue *ret)
     if (call->self.type == J_UNDEFINED) return jinja_fail_undefined(run, &call->self);
     int64_t i, base = call->bound[1].type == J_INT ? call->bound[1].integer : 10;
     if (base < 2 || base > 36) return jinja_fail(run, "int takes a base of 2 to 36");
-    if (parse_integer(&call->self, (int)base, &i)) *ret = jinja_int(i);
-    else *ret = jinja_is_missing(&call->bound[0]) ? jinja_int(0) : call->bound[0];
+    if (parse_integer(&call->self, (int)base, &i))
+        *ret = jinja_int(i);
+    else
+        *ret = jinja_is_missing(&call->bound[0]) ? jinja_int(0) : call->bound[0];
     return true;
 }
 
@@ -204,8 +197,10 @@ static bool filter_float(JinjaRun *run, const JCall *call, JValue *ret)
 {
     if (call->self.type == J_UNDEFINED) return jinja_fail_undefined(run, &call->self);
     double d;
-    if (parse_real(&call->self, &d)) *ret = jinja_float(d);
-    else *ret = jinja_is_missing(&call->bound[0]) ? jinja_float(0) : call->bound[0];
+    if (parse_real(&call->self, &d))
+        *ret = jinja_float(d);
+    else
+        *ret = jinja_is_missing(&call->bound[0]) ? jinja_float(0) : call->bound[0];
     return true;
 }
 
@@ -238,7 +233,8 @@ static double round_half_even(double d, int digits)
 static bool filter_round(JinjaRun *run, const JCall *call, JValue *ret)
 {
     if (call->self.type == J_UNDEFINED) return jinja_fail_undefined(run, &call->self);
-    if (!jinja_is_number(&call->self)) return jinja_fail(run, "round needs a number, not %s", jinja_type_name(&call->self));
+    if (!jinja_is_number(&call->self))
+        return jinja_fail(run, "round needs a number, not %s", jinja_type_name(&call->self));
     int64_t digits = call->bound[0].type == J_INT ? call->bound[0].integer : 0;
     if (digits < -15 || digits > 100) return jinja_fail(run, "round takes a precision of -15 to 100");
     JText method = call->bound[1].type == J_TEXT ? *call->bound[1].text : JTEXT("common");
@@ -313,7 +309,7 @@ static const JCallRow filters[] = {
     {"lower", filter_lower, "", 0},
     {"replace", filter_replace, "old new count", 2},
     {"round", filter_round, "precision method", 0},
-    {"safe", filter_string, "", 0},
+    {"safe", filter_safe, "", 0},
     {"string", filter_string, "", 0},
     {"title", filter_title, "", 0},
     {"tojson", filter_tojson, "ensure_ascii indent separators sort_keys", 0},

@@ -68,7 +68,11 @@ static bool format_integer(JinjaRun *run, JBuild *build, const FormatSpec *spec,
     uint64_t magnitude = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     char type = spec->type ? spec->type : 'd';
     const char *prefix = !spec->alternate ? "" : type == 'x' ? "0x" : type == 'X' ? "0X" : type == 'o' ? "0o" : "";
-    snprintf(digits, sizeof digits, type == 'x' ? "%" PRIx64 : type == 'X' ? "%" PRIX64 : type == 'o' ? "%" PRIo64 : "%" PRIu64,
+    snprintf(digits, sizeof digits,
+             type == 'x'   ? "%" PRIx64
+             : type == 'X' ? "%" PRIX64
+             : type == 'o' ? "%" PRIo64
+                           : "%" PRIu64,
              magnitude);
     char sign[2] = {value < 0 ? '-' : spec->sign, '\0'};
     snprintf(text, sizeof text, "%s%s%s", sign, prefix, digits);
@@ -83,7 +87,11 @@ static bool format_real(JinjaRun *run, JBuild *build, const FormatSpec *spec, do
     char type = percent || !spec->type ? 'f' : spec->type;
     int precision = spec->precision < 0 ? 6 : spec->precision;
     if (precision > MAX_PRECISION) return jinja_fail(run, "a format's precision is over %d", MAX_PRECISION);
-    snprintf(format, sizeof format, "%%%s%s.*%c", spec->sign == '+' ? "+" : spec->sign ? " " : "", spec->alternate ? "#" : "", type);
+    snprintf(format, sizeof format, "%%%s%s.*%c",
+             spec->sign == '+' ? "+"
+             : spec->sign      ? " "
+                               : "",
+             spec->alternate ? "#" : "", type);
     int n = snprintf(text, sizeof text - 160, format, precision, percent ? value * 100 : value);
     if (n < 0 || n >= (int)sizeof text - 160) return jinja_fail(run, "a formatted number is too long");
     if (spec->comma) add_commas(text);
@@ -127,7 +135,8 @@ static bool format_value(JinjaRun *run, JBuild *build, const FormatSpec *spec, c
         return format_real(run, build, &general, value->real);
     }
     if (spec->type && spec->type != 's')
-        return jinja_fail(run, "format code '%c' does not fit a value of type '%s'", spec->type, jinja_type_name(value));
+        return jinja_fail(run, "format code '%c' does not fit a value of type '%s'", spec->type,
+                          jinja_type_name(value));
     JText text;
     if (!jinja_str(run, value, &text)) return false;
     if (!number) return format_text(run, build, spec, text);
@@ -170,9 +179,12 @@ static bool named_value(JinjaRun *run, PercentArgs *args, JText name, const JVal
 static size_t percent_flags(JText format, size_t at, FormatSpec *spec)
 {
     for (; at < format.n && strchr("-+ 0#", format.data[at]) && format.data[at]; at++) {
-        if (format.data[at] == '-') spec->align = '<';
-        else if (format.data[at] == '#') spec->alternate = true;
-        else if (format.data[at] != '0') spec->sign = format.data[at];
+        if (format.data[at] == '-')
+            spec->align = '<';
+        else if (format.data[at] == '#')
+            spec->alternate = true;
+        else if (format.data[at] != '0')
+            spec->sign = format.data[at];
         else if (!spec->align) {
             spec->align = '=';
             spec->fill = JTEXT("0");
@@ -232,7 +244,8 @@ bool jinja_format_percent(JinjaRun *run, JText format, const JCall *call, JValue
         if (percent == SIZE_MAX) percent = format.n;
         if (!jinja_build_text(run, &build, jinja_text_part(format, at, percent))) return false;
         at = percent + 1;
-        if (percent < format.n && (!jinja_spend(run, 1) || !percent_field(run, &build, format, &at, &args))) return false;
+        if (percent < format.n && (!jinja_spend(run, 1) || !percent_field(run, &build, format, &at, &args)))
+            return false;
     }
     bool mapping = call->n_args == 1 && call->args[0].type == J_DICT;
     if (!args.named && !mapping && args.next < call->n_args)
@@ -269,7 +282,8 @@ static bool brace_value(JinjaRun *run, BraceArgs *args, JText field, JValue *ret
     while (end < field.n) {
         bool bracket = field.data[end] == '[';
         size_t start = end + 1;
-        for (end = start; end < field.n && (bracket ? field.data[end] != ']' : field.data[end] != '.' && field.data[end] != '[');)
+        for (end = start;
+             end < field.n && (bracket ? field.data[end] != ']' : field.data[end] != '.' && field.data[end] != '[');)
             end++;
         JText part = jinja_text_part(field, start, end);
         JValue path = {.type = J_TEXT, .text = &part};
@@ -325,13 +339,15 @@ static bool brace_field(JinjaRun *run, JBuild *build, JText field, BraceArgs *ar
     size_t colon = jinja_text_find(field, JTEXT(":"), 0), name_end = colon == SIZE_MAX ? field.n : colon;
     JText name = jinja_text_part(field, 0, name_end);
     size_t bang = jinja_text_find(name, JTEXT("!"), 0);
-    if (!brace_spec(run, colon == SIZE_MAX ? (JText){0} : jinja_text_part(field, colon + 1, field.n), &spec)) return false;
+    if (!brace_spec(run, colon == SIZE_MAX ? (JText){0} : jinja_text_part(field, colon + 1, field.n), &spec))
+        return false;
     if (!brace_value(run, args, bang == SIZE_MAX ? name : jinja_text_part(name, 0, bang), &value)) return false;
     if (bang == SIZE_MAX) return format_value(run, build, &spec, &value);
     JBuild text = {0};
     if (bang + 2 != name.n || (name.data[bang + 1] != 'r' && name.data[bang + 1] != 's'))
         return jinja_fail(run, "unknown conversion in a format");
-    if (!(name.data[bang + 1] == 'r' ? jinja_build_repr(run, &text, &value) : jinja_build_str(run, &text, &value))) return false;
+    if (!(name.data[bang + 1] == 'r' ? jinja_build_repr(run, &text, &value) : jinja_build_str(run, &text, &value)))
+        return false;
     return format_text(run, build, &spec, jinja_build_done(&text));
 }
 
@@ -352,7 +368,8 @@ bool jinja_format_braces(JinjaRun *run, JText format, const JCall *call, JValue 
         }
         size_t end = c == '{' ? jinja_text_find(format, JTEXT("}"), run_end) : SIZE_MAX;
         if (end == SIZE_MAX) return jinja_fail(run, "a single '%c' in a format string", c);
-        if (!jinja_spend(run, 1) || !brace_field(run, &build, jinja_text_part(format, run_end + 1, end), &args)) return false;
+        if (!jinja_spend(run, 1) || !brace_field(run, &build, jinja_text_part(format, run_end + 1, end), &args))
+            return false;
         at = end + 1;
     }
     return jinja_make_text(run, jinja_build_done(&build), ret);

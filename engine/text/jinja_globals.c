@@ -8,16 +8,16 @@
 static bool make_range(JinjaRun *run, int64_t start, int64_t stop, int64_t step, JValue *ret)
 {
     if (step == 0) return jinja_fail(run, "range() arg 3 must not be zero");
-    if (!jinja_make_list(run, J_RANGE, 0, ret)) return false;
+    uint64_t span = step > 0 ? (stop > start ? (uint64_t)stop - (uint64_t)start : 0)
+                             : (start > stop ? (uint64_t)start - (uint64_t)stop : 0);
+    uint64_t pace = step > 0 ? (uint64_t)step : 0 - (uint64_t)step, n = span / pace + (span % pace != 0);
+    if (n > JINJA_MAX_RANGE) return jinja_fail(run, "a range has more than %d items", JINJA_MAX_RANGE);
+    if (!jinja_make_list(run, J_RANGE, n, ret)) return false;
     JList *list = ret->list;
     list->start = start;
     list->stop = stop;
     list->step = step;
-    for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
-        if (list->n == JINJA_MAX_RANGE) return jinja_fail(run, "a range has more than %d items", JINJA_MAX_RANGE);
-        if (!jinja_list_push(run, list, jinja_int(i))) return false;
-        if (__builtin_add_overflow(i, step, &i)) break;
-    }
+    for (; list->n < n; list->n++) list->items[list->n] = jinja_int(start + (int64_t)list->n * step);
     return jinja_spend(run, list->n / 8);
 }
 
@@ -27,7 +27,8 @@ static bool call_range(JinjaRun *run, const JCall *call, JValue *ret)
     size_t given = 0;
     for (; given < 3 && !jinja_is_missing(&call->bound[given]); given++) {
         if (call->bound[given].type != J_INT && call->bound[given].type != J_BOOL)
-            return jinja_fail(run, "'%s' object cannot be interpreted as an integer", jinja_type_name(&call->bound[given]));
+            return jinja_fail(run, "'%s' object cannot be interpreted as an integer",
+                              jinja_type_name(&call->bound[given]));
         n[given] = call->bound[given].type == J_INT ? call->bound[given].integer : call->bound[given].boolean;
     }
     return given == 1 ? make_range(run, 0, n[0], 1, ret) : make_range(run, n[0], n[1], n[2], ret);

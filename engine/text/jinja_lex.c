@@ -98,10 +98,13 @@ static bool skip_comment(JLexer *lexer, size_t tag)
     if (char_or_nul(lexer, from) == '-' || char_or_nul(lexer, from) == '+') from++;
     size_t found = jinja_text_find(rest_of(lexer, 0, lexer->n), JTEXT("#}"), from);
     if (found == SIZE_MAX) return lex_fail(lexer, tag, "missing end of comment");
-    bool strips = found > from && lexer->source[found - 1] == '-', keeps = found > from && lexer->source[found - 1] == '+';
+    bool strips = found > from && lexer->source[found - 1] == '-',
+         keeps = found > from && lexer->source[found - 1] == '+';
     lexer->at = found + 2;
-    if (strips) lexer->at = skip_space(lexer, lexer->at);
-    else if (!keeps && char_or_nul(lexer, lexer->at) == '\n') lexer->at++;
+    if (strips)
+        lexer->at = skip_space(lexer, lexer->at);
+    else if (!keeps && char_or_nul(lexer, lexer->at) == '\n')
+        lexer->at++;
     return true;
 }
 
@@ -306,7 +309,8 @@ static bool track_bracket(JLexer *lexer, char c)
 {
     char closing = c == '(' ? ')' : c == '[' ? ']' : c == '{' ? '}' : '\0';
     if (closing) {
-        if (lexer->n_brackets == JINJA_MAX_BRACKETS) return lex_fail(lexer, lexer->at, "brackets are nested too deeply");
+        if (lexer->n_brackets == JINJA_MAX_BRACKETS)
+            return lex_fail(lexer, lexer->at, "brackets are nested too deeply");
         lexer->brackets[lexer->n_brackets++] = closing;
         return true;
     }
@@ -330,7 +334,8 @@ static bool lex_operator(JLexer *lexer, JToken *token)
     char c = lexer->source[lexer->at];
     if (!c || !strchr("+-/*%~[](){}><=.:|,;", c)) {
         char text[64];
-        snprintf(text, sizeof text, c > ' ' && c < 0x7F ? "unexpected character '%c'" : "unexpected byte 0x%02x", (uint8_t)c);
+        snprintf(text, sizeof text, c > ' ' && c < 0x7F ? "unexpected character '%c'" : "unexpected byte 0x%02x",
+                 (uint8_t)c);
         return lex_fail(lexer, lexer->at, text);
     }
     if (!track_bracket(lexer, c)) return false;
@@ -376,16 +381,17 @@ bool jinja_lex(JLexer *lexer, JToken *token)
 void jinja_token_describe(const JToken *token, char text[64])
 {
     static const char *const names[] = {
-        [T_END] = "end of template",       [T_DATA] = "text",
-        [T_VARIABLE_BEGIN] = "'{{'",       [T_VARIABLE_END] = "end of print statement",
-        [T_BLOCK_BEGIN] = "'{%'",          [T_BLOCK_END] = "end of statement block",
-        [T_STRING] = "string",             [T_INT] = "integer",
+        [T_END] = "end of template", [T_DATA] = "text",
+        [T_VARIABLE_BEGIN] = "'{{'", [T_VARIABLE_END] = "end of print statement",
+        [T_BLOCK_BEGIN] = "'{%'",    [T_BLOCK_END] = "end of statement block",
+        [T_STRING] = "string",       [T_INT] = "integer",
         [T_FLOAT] = "float",
     };
     if (token->type == T_NAME)
         snprintf(text, 64, "'%.*s'", (int)(token->text.n < 40 ? token->text.n : 40), token->text.data);
     else if (token->type == T_OPERATOR)
-        snprintf(text, 64, "'%c%.1s'", (char)(token->op & 0xFF), token->op >> 8 ? (char[]){(char)(token->op >> 8), 0} : "");
+        snprintf(text, 64, "'%c%.1s'", (char)(token->op & 0xFF),
+                 token->op >> 8 ? (char[]){(char)(token->op >> 8), 0} : "");
     else
         snprintf(text, 64, "%s", names[token->type]);
 }

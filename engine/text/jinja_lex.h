@@ -40,7 +40,7 @@ typedef struct JLexer {
     size_t line_at; /* 'line' is the line of this offset */
     uint32_t line;
     enum { J_LEX_DATA, J_LEX_RAW, J_LEX_VARIABLE, J_LEX_BLOCK } mode;
-    bool begin_pending; /* the begin token of 'mode' has not been given out */
+    bool begin_pending;                /* the begin token of 'mode' has not been given out */
     char brackets[JINJA_MAX_BRACKETS]; /* [n_brackets], the closing ones that are awaited */
     uint32_t n_brackets;
     Arena *arena; /* for strings with escapes */

@@ -152,7 +152,9 @@ static bool remove_at(JinjaRun *run, JList *list, size_t at)
 static bool list_pop(JinjaRun *run, const JCall *call, JValue *ret)
 {
     JList *list = call->self.list;
-    int64_t index = jinja_is_missing(&call->bound[0]) ? -1 : call->bound[0].type == J_INT ? call->bound[0].integer : INT64_MAX;
+    int64_t index = jinja_is_missing(&call->bound[0]) ? -1
+                    : call->bound[0].type == J_INT    ? call->bound[0].integer
+                                                      : INT64_MAX;
     if (index < 0) index += (int64_t)list->n;
     if (index < 0 || (uint64_t)index >= list->n) return jinja_fail(run, "pop index out of range");
     *ret = list->items[index];
@@ -269,14 +271,21 @@ static bool cycler_reset(JinjaRun *run, const JCall *call, JValue *ret)
 }
 
 static const JCallRow dict_methods[] = {
-    {"copy", dict_copy, "", 0},          {"get", dict_get, "key default", 1}, {"items", dict_items, "", 0},
-    {"keys", dict_keys, "", 0},          {"pop", dict_pop, "key default", 1}, {"setdefault", dict_setdefault, "key default", 1},
+    {"copy", dict_copy, "", 0},          {"get", dict_get, "key default", 1},
+    {"items", dict_items, "", 0},        {"keys", dict_keys, "", 0},
+    {"pop", dict_pop, "key default", 1}, {"setdefault", dict_setdefault, "key default", 1},
     {"update", dict_update, NULL, 0},    {"values", dict_values, "", 0},
 };
 static const JCallRow list_methods[] = {
-    {"append", list_append, "object", 1}, {"clear", list_clear, "", 0},          {"copy", list_copy, "", 0},
-    {"count", list_count, "value", 1},    {"extend", list_extend, "iterable", 1}, {"index", list_index, "value", 1},
-    {"insert", list_insert, "index object", 2}, {"pop", list_pop, "index", 0},  {"remove", list_remove, "value", 1},
+    {"append", list_append, "object", 1},
+    {"clear", list_clear, "", 0},
+    {"copy", list_copy, "", 0},
+    {"count", list_count, "value", 1},
+    {"extend", list_extend, "iterable", 1},
+    {"index", list_index, "value", 1},
+    {"insert", list_insert, "index object", 2},
+    {"pop", list_pop, "index", 0},
+    {"remove", list_remove, "value", 1},
     {"reverse", list_reverse, "", 0},
 };
 static const JCallRow tuple_methods[] = {{"count", list_count, "value", 1}, {"index", list_index, "value", 1}};

@@ -29,7 +29,8 @@ static bool optional_int(JinjaRun *run, const JValue *value, int64_t absent, int
 {
     *ret = absent;
     if (jinja_is_missing(value) || value->type == J_NONE) return true;
-    if (value->type != J_INT) return jinja_fail(run, "a string method needs an integer, not %s", jinja_type_name(value));
+    if (value->type != J_INT)
+        return jinja_fail(run, "a string method needs an integer, not %s", jinja_type_name(value));
     *ret = value->integer;
     return true;
 }
@@ -159,7 +160,8 @@ static bool text_startswith(JinjaRun *run, const JCall *call, JValue *ret)
     JText text;
     int64_t start;
     bool holds;
-    if (!search_range(run, call, &text, &start) || !matches_any(run, text, &call->bound[0], false, &holds)) return false;
+    if (!search_range(run, call, &text, &start) || !matches_any(run, text, &call->bound[0], false, &holds))
+        return false;
     *ret = jinja_bool(holds);
     return true;
 }
@@ -298,7 +300,8 @@ static bool pad(JinjaRun *run, const JCall *call, bool left, bool right, char fi
     JText text = self_of(call), filler = {.data = &fill, .n = 1};
     int64_t width;
     bool given;
-    if (!optional_int(run, &call->bound[0], 0, &width) || !optional_text(run, &call->bound[1], &filler, &given)) return false;
+    if (!optional_int(run, &call->bound[0], 0, &width) || !optional_text(run, &call->bound[1], &filler, &given))
+        return false;
     if (jinja_char_count(filler) != 1) return jinja_fail(run, "the fill must be one character");
     int64_t missing = width - (int64_t)jinja_char_count(text);
     if (missing < 0) missing = 0;

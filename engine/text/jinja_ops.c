@@ -7,10 +7,9 @@
 #include <string.h>
 
 static const char *const op_names[] = {
-    [OP_ADD] = "+",   [OP_SUB] = "-",   [OP_MUL] = "*",   [OP_DIV] = "/",  [OP_FLOORDIV] = "//",
-    [OP_MOD] = "%",   [OP_POW] = "**",  [OP_NOT] = "not", [OP_EQ] = "==",  [OP_NE] = "!=",
-    [OP_LT] = "<",    [OP_LE] = "<=",   [OP_GT] = ">",    [OP_GE] = ">=",  [OP_IN] = "in",
-    [OP_NOT_IN] = "not in",
+    [OP_ADD] = "+",  [OP_SUB] = "-",   [OP_MUL] = "*", [OP_DIV] = "/",         [OP_FLOORDIV] = "//", [OP_MOD] = "%",
+    [OP_POW] = "**", [OP_NOT] = "not", [OP_EQ] = "==", [OP_NE] = "!=",         [OP_LT] = "<",        [OP_LE] = "<=",
+    [OP_GT] = ">",   [OP_GE] = ">=",   [OP_IN] = "in", [OP_NOT_IN] = "not in",
 };
 
 static int64_t integer_of(const JValue *value)
@@ -152,15 +151,30 @@ static bool repeat(JinjaRun *run, const JValue *a, const JValue *b, JValue *ret,
     return true;
 }
 
+static bool escape(JinjaRun *run, JText *text)
+{
+    JBuild build = {0};
+    if (text->safe) return true;
+    if (!jinja_build_escaped(run, &build, *text)) return false;
+    *text = jinja_build_done(&build);
+    return true;
+}
+
+static bool add_texts(JinjaRun *run, JText a, JText b, JValue *ret)
+{
+    bool safe = a.safe || b.safe;
+    if (safe && (!escape(run, &a) || !escape(run, &b))) return false;
+    JText sum;
+    if (!jinja_concat(run, a, b, &sum)) return false;
+    sum.safe = safe;
+    return jinja_make_text(run, sum, ret);
+}
+
 static bool add(JinjaRun *run, const JValue *a, const JValue *b, JValue *ret, bool *ret_done)
 {
     *ret_done = a->type == b->type && (a->type == J_TEXT || a->type == J_LIST || a->type == J_TUPLE);
     if (!*ret_done) return true;
-    if (a->type == J_TEXT) {
-        JBuild build = {0};
-        return jinja_build_text(run, &build, *a->text) && jinja_build_text(run, &build, *b->text) &&
-               jinja_make_text(run, jinja_build_done(&build), ret);
-    }
+    if (a->type == J_TEXT) return add_texts(run, *a->text, *b->text, ret);
     JValue result;
     if (!jinja_make_list(run, a->type, a->list->n + b->list->n, &result) || !append_items(run, result.list, a->list) ||
         !append_items(run, result.list, b->list))
@@ -203,7 +217,8 @@ bool jinja_unary(JinjaRun *run, JOp op, const JValue *a, JValue *ret)
         return true;
     }
     if (a->type == J_UNDEFINED) return jinja_fail_undefined(run, a);
-    if (!jinja_is_number(a)) return jinja_fail(run, "bad operand type for unary %s: '%s'", op_names[op], jinja_type_name(a));
+    if (!jinja_is_number(a))
+        return jinja_fail(run, "bad operand type for unary %s: '%s'", op_names[op], jinja_type_name(a));
     if (a->type == J_FLOAT) {
         *ret = jinja_float(op == OP_SUB ? -a->real : a->real);
         return true;
@@ -263,7 +278,10 @@ bool jinja_compare_op(JinjaRun *run, JOp op, const JValue *a, const JValue *b, b
         return true;
     default:
         if (!jinja_compare(run, a, b, &order)) return false;
-        *ret = !has_nan(a, b) && (op == OP_LT ? order < 0 : op == OP_LE ? order <= 0 : op == OP_GT ? order > 0 : order >= 0);
+        *ret = !has_nan(a, b) && (op == OP_LT   ? order < 0
+                                  : op == OP_LE ? order <= 0
+                                  : op == OP_GT ? order > 0
+                                                : order >= 0);
         return true;
     }
 }

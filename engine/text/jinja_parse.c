@@ -232,7 +232,8 @@ static JNode *parse_single_target(JParser *parser, bool with_namespace)
     }
     JNode *node = jinja_node_new(parser, N_NAME, parser->current.line);
     if (!node || !jinja_expect_name(parser, &node->text)) return NULL;
-    static const char *const reserved[] = {"true", "false", "none", "True", "False", "None", "and", "or", "not", "in", "is"};
+    static const char *const reserved[] = {"true", "false", "none", "True", "False", "None",
+                                           "and",  "or",    "not",  "in",   "is"};
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) {
         if (!jinja_text_is(node->text, reserved[i])) continue;
         (void)jinja_parse_fail(parser, node->line, "cannot assign to '%s'", reserved[i]);

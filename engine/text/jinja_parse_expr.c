@@ -18,9 +18,12 @@ static const OpRow product_ops[] = {{JINJA_OP('*', 0), OP_MUL},
                                     {JINJA_OP('%', 0), OP_MOD},
                                     {0, OP_NONE}};
 static const OpRow power_ops[] = {{JINJA_OP('*', '*'), OP_POW}, {0, OP_NONE}};
-static const OpRow compare_ops[] = {{JINJA_OP('=', '='), OP_EQ}, {JINJA_OP('!', '='), OP_NE},
-                                    {JINJA_OP('<', 0), OP_LT},   {JINJA_OP('<', '='), OP_LE},
-                                    {JINJA_OP('>', 0), OP_GT},   {JINJA_OP('>', '='), OP_GE},
+static const OpRow compare_ops[] = {{JINJA_OP('=', '='), OP_EQ},
+                                    {JINJA_OP('!', '='), OP_NE},
+                                    {JINJA_OP('<', 0), OP_LT},
+                                    {JINJA_OP('<', '='), OP_LE},
+                                    {JINJA_OP('>', 0), OP_GT},
+                                    {JINJA_OP('>', '='), OP_GE},
                                     {0, OP_NONE}};
 
 static JOp op_of(const JParser *parser, const OpRow *rows)
@@ -439,18 +442,24 @@ static JNode *parse_bracket(JParser *parser, JNode *object)
     if (!jinja_advance(parser)) return NULL;
     JNode *key = NULL, *node;
     if (!jinja_at_op(parser, JINJA_OP(':', 0)) && !(key = jinja_parse_tuple(parser, true, NULL))) return NULL;
-    if (jinja_at_op(parser, JINJA_OP(':', 0))) node = parse_slice(parser, object, key, line);
-    else node = new_binary(parser, N_SUBSCRIPT, OP_NONE, object, key, line);
+    if (jinja_at_op(parser, JINJA_OP(':', 0)))
+        node = parse_slice(parser, object, key, line);
+    else
+        node = new_binary(parser, N_SUBSCRIPT, OP_NONE, object, key, line);
     return node && jinja_expect_op(parser, JINJA_OP(']', 0)) ? node : NULL;
 }
 
 static JNode *parse_postfix(JParser *parser, JNode *node)
 {
     while (node) {
-        if (jinja_at_op(parser, JINJA_OP('.', 0))) node = parse_dot(parser, node);
-        else if (jinja_at_op(parser, JINJA_OP('[', 0))) node = parse_bracket(parser, node);
-        else if (jinja_at_op(parser, JINJA_OP('(', 0))) node = parse_call(parser, node);
-        else break;
+        if (jinja_at_op(parser, JINJA_OP('.', 0)))
+            node = parse_dot(parser, node);
+        else if (jinja_at_op(parser, JINJA_OP('[', 0)))
+            node = parse_bracket(parser, node);
+        else if (jinja_at_op(parser, JINJA_OP('(', 0)))
+            node = parse_call(parser, node);
+        else
+            break;
     }
     return node;
 }
@@ -517,10 +526,14 @@ static JNode *parse_test(JParser *parser, JNode *input)
 static JNode *parse_filters_and_tests(JParser *parser, JNode *node)
 {
     while (node) {
-        if (jinja_at_op(parser, JINJA_OP('|', 0))) node = jinja_parse_filters(parser, node, false);
-        else if (jinja_at_name(parser, "is")) node = parse_test(parser, node);
-        else if (jinja_at_op(parser, JINJA_OP('(', 0))) node = parse_call(parser, node);
-        else break;
+        if (jinja_at_op(parser, JINJA_OP('|', 0)))
+            node = jinja_parse_filters(parser, node, false);
+        else if (jinja_at_name(parser, "is"))
+            node = parse_test(parser, node);
+        else if (jinja_at_op(parser, JINJA_OP('(', 0)))
+            node = parse_call(parser, node);
+        else
+            break;
     }
     return node;
 }

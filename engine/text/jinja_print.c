@@ -24,8 +24,8 @@ static bool reserve(JinjaRun *run, JBuild *build, size_t n)
         memcpy(data, build->data, build->n);
         memcpy(marks, build->marks, build->n);
     }
-    *build = (JBuild){
-        .data = data, .marks = marks, .n = build->n, .capacity = capacity, .any_marked = build->any_marked};
+    *build =
+        (JBuild){.data = data, .marks = marks, .n = build->n, .capacity = capacity, .any_marked = build->any_marked};
     return true;
 }
 
@@ -52,10 +52,53 @@ bool jinja_build_text(JinjaRun *run, JBuild *build, JText text)
     return true;
 }
 
+static const char *html_escape(char c)
+{
+    switch (c) {
+    case '&':
+        return "&amp;";
+    case '<':
+        return "&lt;";
+    case '>':
+        return "&gt;";
+    case '\'':
+        return "&#39;";
+    case '"':
+        return "&#34;";
+    default:
+        return NULL;
+    }
+}
+
+bool jinja_build_escaped(JinjaRun *run, JBuild *build, JText text)
+{
+    for (size_t i = 0; i < text.n; i++) {
+        const char *escape = html_escape(text.data[i]);
+        uint8_t mark = text.marks ? text.marks[i] : JINJA_MARK_TEMPLATE;
+        if (escape ? !jinja_build_bytes(run, build, escape, strlen(escape), mark)
+                   : !jinja_build_bytes(run, build, text.data + i, 1, mark))
+            return false;
+    }
+    return jinja_spend(run, text.n / 16);
+}
+
 JText jinja_build_done(const JBuild *build)
 {
     if (build->n == 0) return (JText){.data = ""};
     return (JText){.data = build->data, .marks = build->any_marked ? build->marks : NULL, .n = build->n};
+}
+
+bool jinja_concat(JinjaRun *run, JText a, JText b, JText *ret)
+{
+    JBuild *build = a.build;
+    if (!build || build->n != a.n || build->data != a.data) {
+        build = jinja_alloc(run, 1, sizeof *build);
+        if (!build || !jinja_build_text(run, build, a)) return false;
+    }
+    if (!jinja_build_text(run, build, b)) return false;
+    *ret = jinja_build_done(build);
+    ret->build = build;
+    return true;
 }
 
 static bool build_literal(JinjaRun *run, JBuild *build, const char *literal)
@@ -337,8 +380,7 @@ static bool sorted_entries(JinjaRun *run, const JDict *dict, JEntry **ret)
     if (!jinja_sort_pairs(run, keys.list, false)) return false;
     JEntry *entries = jinja_alloc(run, dict->n, sizeof *entries);
     if (!entries) return false;
-    for (size_t i = 0; i < dict->n; i++)
-        entries[i] = dict->entries[keys.list->items[i].list->items[1].integer];
+    for (size_t i = 0; i < dict->n; i++) entries[i] = dict->entries[keys.list->items[i].list->items[1].integer];
     *ret = entries;
     return true;
 }

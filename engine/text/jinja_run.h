@@ -7,8 +7,8 @@
 #include "engine/text/jinja_ast.h"
 
 enum {
-    JINJA_MAX_DEPTH = 1200,       /* nested evaluations: statements, expressions and macros together */
-    JINJA_MAX_VALUE_DEPTH = 400,  /* lists in lists, while printing or comparing */
+    JINJA_MAX_DEPTH = 1200,      /* nested evaluations: statements, expressions and macros together */
+    JINJA_MAX_VALUE_DEPTH = 400, /* lists in lists, while printing or comparing */
     JINJA_MAX_PARAMS = 6,
     JINJA_MAX_RANGE = 100000,
 };
@@ -35,7 +35,7 @@ struct JinjaRun {
     uint32_t line; /* of the statement or call being evaluated */
     JScope *scope;
     JBuild *out;
-    JValue hole; /* what N_HOLE stands for */
+    JValue hole;          /* what N_HOLE stands for */
     uint8_t *input_marks; /* [n_input_marks], all JINJA_MARK_INPUT: shared by the input's strings */
     size_t n_input_marks;
     bool copies_json; /* while reading JSON that does not outlive the run */
@@ -50,7 +50,7 @@ struct JLoop {
     JList items;
     size_t index; /* 0-based */
     uint32_t depth;
-    JValue changed; /* what loop.changed saw last; J_MISSING before */
+    JValue changed;         /* what loop.changed saw last; J_MISSING before */
     const JNode *recursive; /* the for statement when it is recursive, else NULL */
     JScope *scope;          /* where the statement stands */
 };

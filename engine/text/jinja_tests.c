@@ -153,8 +153,10 @@ static bool test_sameas(JinjaRun *run, const JCall *call, JValue *ret)
 {
     const JValue *a = &call->self, *b = &call->bound[0];
     bool same = a->type == b->type;
-    if (same && a->type >= J_TEXT) same = a->list == b->list;
-    else if (same && !jinja_equal(run, a, b, &same)) return false;
+    if (same && a->type >= J_TEXT)
+        same = a->list == b->list;
+    else if (same && !jinja_equal(run, a, b, &same))
+        return false;
     *ret = jinja_bool(same);
     return true;
 }
@@ -163,7 +165,8 @@ static bool remainder_is(JinjaRun *run, const JCall *call, JValue divisor, int64
 {
     JValue rest, want = jinja_int(wanted);
     bool same;
-    if (!jinja_binary(run, OP_MOD, &call->self, &divisor, &rest) || !jinja_equal(run, &rest, &want, &same)) return false;
+    if (!jinja_binary(run, OP_MOD, &call->self, &divisor, &rest) || !jinja_equal(run, &rest, &want, &same))
+        return false;
     *ret = jinja_bool(same);
     return true;
 }
@@ -191,7 +194,8 @@ static bool has_case(JinjaRun *run, const JCall *call, utf8proc_category_t wante
     bool any = false, all = true;
     for (size_t at = 0; at < text.n; at += jinja_char_bytes(text, at)) {
         utf8proc_category_t category = utf8proc_category(jinja_char_at(text, at));
-        bool cased = category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
+        bool cased =
+            category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
         any |= cased;
         all &= !cased || category == wanted;
     }

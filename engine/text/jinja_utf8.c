@@ -47,8 +47,11 @@ size_t jinja_char_offset(JText text, size_t index)
 
 JText jinja_text_part(JText text, size_t start, size_t end)
 {
-    if (start >= end) return (JText){.data = ""};
-    return (JText){.data = text.data + start, .marks = text.marks ? text.marks + start : NULL, .n = end - start};
+    if (start >= end) return (JText){.data = "", .safe = text.safe};
+    text.data += start;
+    if (text.marks) text.marks += start;
+    text.n = end - start;
+    return text;
 }
 
 bool jinja_is_space(int32_t c)
@@ -159,6 +162,7 @@ bool jinja_text_case(JinjaRun *run, JText text, JCase to, JText *ret)
         at += n;
     }
     *ret = jinja_build_done(&build);
+    ret->safe = text.safe;
     return jinja_spend(run, text.n / 16);
 }
 

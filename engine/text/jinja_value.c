@@ -242,8 +242,8 @@ static const uint8_t *input_marks(JinjaRun *run, size_t n)
 
 bool jinja_input_text(JinjaRun *run, const char *data, size_t n, JValue *ret)
 {
-    const uint8_t *marks = input_marks(run, n);
-    return marks && jinja_make_text(run, (JText){.data = data, .marks = marks, .n = n}, ret);
+    const uint8_t *marks = n ? input_marks(run, n) : NULL;
+    return (marks || n == 0) && jinja_make_text(run, (JText){.data = data, .marks = marks, .n = n}, ret);
 }
 
 /* A string of the JSON, copied when the JSON will be gone. */
@@ -319,13 +319,11 @@ bool jinja_copy_json(JinjaRun *run, const cJSON *json, JValue *ret)
 const char *jinja_type_name(const JValue *value)
 {
     static const char *const names[J_TYPE_COUNT] = {
-        [J_MISSING] = "missing", [J_UNDEFINED] = "Undefined", [J_NONE] = "NoneType",
-        [J_BOOL] = "bool",       [J_INT] = "int",             [J_FLOAT] = "float",
-        [J_TEXT] = "str",        [J_LIST] = "list",           [J_TUPLE] = "tuple",
-        [J_RANGE] = "range",     [J_VIEW] = "dict_view",      [J_ITER] = "generator",
-        [J_DICT] = "dict",       [J_NAMESPACE] = "Namespace", [J_LOOP] = "LoopContext",
-        [J_CYCLER] = "Cycler",   [J_JOINER] = "Joiner",       [J_MACRO] = "Macro",
-        [J_FUNCTION] = "function", [J_METHOD] = "method",
+        [J_MISSING] = "missing", [J_UNDEFINED] = "Undefined", [J_NONE] = "NoneType",     [J_BOOL] = "bool",
+        [J_INT] = "int",         [J_FLOAT] = "float",         [J_TEXT] = "str",          [J_LIST] = "list",
+        [J_TUPLE] = "tuple",     [J_RANGE] = "range",         [J_VIEW] = "dict_view",    [J_ITER] = "generator",
+        [J_DICT] = "dict",       [J_NAMESPACE] = "Namespace", [J_LOOP] = "LoopContext",  [J_CYCLER] = "Cycler",
+        [J_JOINER] = "Joiner",   [J_MACRO] = "Macro",         [J_FUNCTION] = "function", [J_METHOD] = "method",
     };
     if (value->type == J_VIEW) return value->list->label;
     return names[value->type];

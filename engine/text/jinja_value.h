@@ -13,11 +13,21 @@ typedef struct JinjaRun JinjaRun;
 
 enum { JINJA_MARK_TEMPLATE = 0, JINJA_MARK_INPUT = 1, JINJA_MARK_CUT = 2 };
 
+/* Text under construction: bytes and marks side by side. */
+typedef struct JBuild {
+    char *data;
+    uint8_t *marks;
+    size_t n, capacity;
+    bool any_marked;
+} JBuild;
+
 /* A view: bytes and marks belong to the arena, the program or the input, all of which outlive the run's values. */
 typedef struct JText {
     const char *data;     /* [n], UTF-8, not always NUL-terminated */
     const uint8_t *marks; /* [n], or NULL when the template wrote every byte */
     size_t n;
+    bool safe;     /* went through 'safe' or 'escape': '+' HTML-escapes what it is joined with, as in Python */
+    JBuild *build; /* of a concatenation: while this is all of it, more is appended in place; NULL for other texts */
 } JText;
 
 typedef enum JType {
@@ -48,8 +58,8 @@ typedef struct JValue JValue;
 typedef struct JList {
     JValue *items; /* [n] */
     size_t n, capacity;
-    const char *label;                  /* J_VIEW: "dict_items", ... */
-    int64_t start, stop, step;          /* J_RANGE */
+    const char *label;         /* J_VIEW: "dict_items", ... */
+    int64_t start, stop, step; /* J_RANGE */
 } JList;
 typedef struct JDict JDict;
 typedef struct JUndefined {
@@ -89,14 +99,6 @@ struct JDict {
     uint32_t *slots; /* [n_slots], entry number + 1 or 0; NULL while small */
     size_t n_slots;
 };
-
-/* Text under construction: bytes and marks side by side. */
-typedef struct JBuild {
-    char *data;
-    uint8_t *marks;
-    size_t n, capacity;
-    bool any_marked;
-} JBuild;
 
 #define JTEXT(literal) ((JText){.data = (literal), .n = sizeof(literal) - 1})
 
@@ -166,7 +168,11 @@ LW_CHECK bool jinja_length(JinjaRun *run, const JValue *value, int64_t *ret);
 
 LW_CHECK bool jinja_build_bytes(JinjaRun *run, JBuild *build, const char *data, size_t n, uint8_t mark);
 LW_CHECK bool jinja_build_text(JinjaRun *run, JBuild *build, JText text);
+LW_CHECK bool jinja_build_escaped(JinjaRun *run, JBuild *build, JText text); /* for HTML */
 JText jinja_build_done(const JBuild *build);
+
+/* a then b, in time of b's length when a is itself what the last concatenation gave. */
+LW_CHECK bool jinja_concat(JinjaRun *run, JText a, JText b, JText *ret);
 
 /* str(): text itself, without a copy, or the value written as Python writes it. */
 LW_CHECK bool jinja_str(JinjaRun *run, const JValue *value, JText *ret);

@@ -30,11 +30,12 @@ static bool row_agrees(const cJSON *golden, const cJSON *row)
     JText text = {0};
     Error error;
     bool ok = render(golden, template, &run, &text, &error);
-    bool agrees = ok == (expected != NULL) && (!ok || jinja_text_equal(text, (JText){.data = expected, .n = strlen(expected)}));
+    bool agrees =
+        ok == (expected != NULL) && (!ok || jinja_text_equal(text, (JText){.data = expected, .n = strlen(expected)}));
     if (!ok) cr_expect_eq(error.code, ERR_TEMPLATE);
     if (!agrees)
-        cr_log_error("%s\n  expected: %s\n  got: %s%.*s", template, expected ? expected : "(refused)", ok ? "" : error.text,
-                     (int)text.n, text.data ? text.data : "");
+        cr_log_error("%s\n  expected: %s\n  got: %s%.*s", template, expected ? expected : "(refused)",
+                     ok ? "" : error.text, (int)text.n, text.data ? text.data : "");
     jinja_run_free(run);
     return agrees;
 }

@@ -52,77 +52,77 @@ CONTEXT = {
 }
 
 WHITESPACE = """
-a {{ n }} b|a {{- n }} b|a {{ n -}} b|a {{- n -}} b|  {% if t %}x{% endif %}|x{% if t %}\\n  y\\n{% endif %}\\nz
-  {% if t %}\\n  y\\n  {% endif %}\\nz|a\\n\\n  {%- if t %} y {%- endif %}  \\n b|a {%+ if t %} y {% endif +%}\\n b
-a{# c #}b|a {#- c -#} b|  {# c #}\\nb|x\\n  {# c #}\\n  y|a\\n{#- c #}\\n\\nb|{% raw %}{{ x }}{% y %}{% endraw %}
-a {%- raw -%} {{ x }} {%- endraw -%} b|a {% raw %}\\n x \\n{% endraw %}\\nb|{{ n }}\\n|{{ n }}\\n\\n|\\n{{ n }}|
-{% for i in l %}\\n  {{ i }},\\n{% endfor %}\\nend|{% for i in l -%}\\n  {{ i }},\\n{%- endfor %}\\nend
-\\t{% set x = 1 %}\\n\\t{{ x }}|a\\r\\nb\\rc|{{ 'a\\r\\nb' }}|a {{ n }}\\n  {% if t %}b{% endif %}|{% if t -%}\\n\\n a{% endif %}
-{#- a -#}{#- b -#}  x|{{ '{{' }}{{ '%}' }}{{ "}}" }}|{{ {'a': {'b': 1}}['a']['b'] }}|{{{'a': 1}}}|{{-1}}|{{- 1}}|{{+1}}
- x {%- set y = 2 -%} z |{% if t %}\\n\\n{% endif %}x|{%if t%}a{%endif%}|{{n}}{{n}}|a{% if t %}b{% endif %}\\n\\nc|{#{{ x }}#}y
-line one\\n    {%- for i in l %}\\n    {{- i }}\\n    {%- endfor %}\\nlast|{% if t %}  \\n x{% endif %}|\u00a0{%- if t %}x{% endif %}
+a {{ n }} b¦a {{- n }} b¦a {{ n -}} b¦a {{- n -}} b¦  {% if t %}x{% endif %}¦x{% if t %}\\n  y\\n{% endif %}\\nz
+  {% if t %}\\n  y\\n  {% endif %}\\nz¦a\\n\\n  {%- if t %} y {%- endif %}  \\n b¦a {%+ if t %} y {% endif +%}\\n b
+a{# c #}b¦a {#- c -#} b¦  {# c #}\\nb¦x\\n  {# c #}\\n  y¦a\\n{#- c #}\\n\\nb¦{% raw %}{{ x }}{% y %}{% endraw %}
+a {%- raw -%} {{ x }} {%- endraw -%} b¦a {% raw %}\\n x \\n{% endraw %}\\nb¦{{ n }}\\n¦{{ n }}\\n\\n¦\\n{{ n }}¦
+{% for i in l %}\\n  {{ i }},\\n{% endfor %}\\nend¦{% for i in l -%}\\n  {{ i }},\\n{%- endfor %}\\nend
+\\t{% set x = 1 %}\\n\\t{{ x }}¦a\\r\\nb\\rc¦{{ 'a\\r\\nb' }}¦a {{ n }}\\n  {% if t %}b{% endif %}¦{% if t -%}\\n\\n a{% endif %}
+{#- a -#}{#- b -#}  x¦{{ '{{' }}{{ '%}' }}{{ "}}" }}¦{{ {'a': {'b': 1}}['a']['b'] }}¦{{{'a': 1}}}¦{{-1}}¦{{- 1}}¦{{+1}}
+ x {%- set y = 2 -%} z ¦{% if t %}\\n\\n{% endif %}x¦{%if t%}a{%endif%}¦{{n}}{{n}}¦a{% if t %}b{% endif %}\\n\\nc¦{#{{ x }}#}y
+line one\\n    {%- for i in l %}\\n    {{- i }}\\n    {%- endfor %}\\nlast¦{% if t %}  \\n x{% endif %}¦\u00a0{%- if t %}x{% endif %}
 """
 
 EXPRESSIONS = """
-1 + 2|7 // 2|-7 // 2|7 % 3|-7 % 3|7 % -3|2 ** 10|2 ** -1|7 / 2|6 / 2|1.5 + 1|'a' + 'b'|'a' ~ 1 ~ none ~ true ~ 1.0
-'ab' * 3|3 * 'ab'|[1] * 2|[1] + [2, 3]|(1, 2) + (3,)|(1,)|()|(1)|-2 ** 2|2 ** 3 ** 2|not true|not not e|n and s|e or n
-e and n|none or 'x'|1 if t else 2|1 if no else 2|1 if no|1 < 2 < 3|1 < 3 < 2|1 == 1.0|true == 1|'a' == 'a'|'a' != 'b'
-'a' < 'b'|[1, 2] < [1, 3]|[1, 2] == [1, 2]|{'a': 1} == {'a': 1}|1 in l|9 in l|9 not in l|'ell' in s|'b' in d|not 'z' in d
-nope in l|nope == nope2|nope|nope is defined|nope.x|nope['x']|d.nope|d.nope.x|d['b']|d.b|d['nope'] is defined|l[0]|l[-1]
-l[9] is defined|l[1:]|l[:-1]|l[::-1]|l[::2]|l[5:]|l[-2:]|s[0]|s[-1]|s[7]|s[1:4]|s[::-1]|s[:-2]|emoji[1]|emoji[::-1]
-emoji[1:3]|emoji|length|s[100:]|s[-3:]|'abc'[2:0:-1]|(1, 2, 3)[1:]|range(5)[2]|range(3)|range(1, 10, 3)|list|range(5, 0, -2)|list
-nested.list[1].k|nested['list'][0]['k']|msgs[2].tool_calls[0].arguments.q|l.0|'a' 'b' "c"|'a\\\\nb'|'\\\\x41\\\\u00e9\\\\U0001f600'
-'\\\\q\\\\'|"it's"|'say "x"'|1_000|1e3|1.5e-3|1E2|0.1 + 0.2|1e16|1e-5|123456789.123|1e15|100.0|3.0|-0.0|1e22|5e-324
-[1, 'a', none, true, 1.5, [2], {'k': 'v'}]|{'a': 1, 'b': [1, 2]}|{1: 2, none: 3}|{'it\\\\'s': "q\\\\"", 'n': '\\\\n'}
-nested.quote|[nested.quote]|[s, e]|[nil, t, no]|{'x': (1, 2)}|[(1,)]|[()]|[{}]|[[]]|true|false|none|True|False|None
-n is number|s is string|f is float|n is integer|t is boolean|t is number|t is integer|d is mapping|l is sequence|s is sequence
-d is sequence|l is iterable|n is iterable|nope is iterable|nope is sequence|nil is none|nil is defined|s is not none|t is true
-no is false|n is odd|n is even|n is divisibleby 7|n is divisibleby(2)|n is eq 7|n is equalto(7)|n is ne 7|n is gt 3|n is lt(3)
-n is ge 7|n is le 6|'a' is in 'abc'|1 is in(l)|'x' is in ['x']|s is upper|'ABC' is upper|'abc' is lower|nil is sameas none
-l is sameas l|l is sameas [3, 1, 2]|'upper' is filter|'nope' is filter|'odd' is test|range is callable|n is callable
-not n is odd|n is odd and t|n is not odd or t|(n is odd) is true|s is string and s is defined|n == 7 and f > 2 or no
-1 + 2 * 3|(1 + 2) * 3|10 - 2 - 3|2 * 3 % 4|'a' ~ 1 + 2|1 + 1 ~ 'a'|-n|+n|--n|- -n|-n|abs|(-n)|abs|n|string + 'x'|s|length + 1
-n if n > 5 else 'small'|'x' if nope else 'y'|'x' if l and d else 'y'|[n for x in l]|1 / 0|n + s|s + n|s + none|n + none
-none + 1|none < 1|1 < 'a'|n()|s.nope()|nope()|l['a']|none.x|none.x.y|none['x'] is defined|n.x is defined|5.x|d.items
+1 + 2¦7 // 2¦-7 // 2¦7 % 3¦-7 % 3¦7 % -3¦2 ** 10¦2 ** -1¦7 / 2¦6 / 2¦1.5 + 1¦'a' + 'b'¦'a' ~ 1 ~ none ~ true ~ 1.0
+'ab' * 3¦3 * 'ab'¦[1] * 2¦[1] + [2, 3]¦(1, 2) + (3,)¦(1,)¦()¦(1)¦-2 ** 2¦2 ** 3 ** 2¦not true¦not not e¦n and s¦e or n
+e and n¦none or 'x'¦1 if t else 2¦1 if no else 2¦1 if no¦1 < 2 < 3¦1 < 3 < 2¦1 == 1.0¦true == 1¦'a' == 'a'¦'a' != 'b'
+'a' < 'b'¦[1, 2] < [1, 3]¦[1, 2] == [1, 2]¦{'a': 1} == {'a': 1}¦1 in l¦9 in l¦9 not in l¦'ell' in s¦'b' in d¦not 'z' in d
+nope in l¦nope == nope2¦nope¦nope is defined¦nope.x¦nope['x']¦d.nope¦d.nope.x¦d['b']¦d.b¦d['nope'] is defined¦l[0]¦l[-1]
+l[9] is defined¦l[1:]¦l[:-1]¦l[::-1]¦l[::2]¦l[5:]¦l[-2:]¦s[0]¦s[-1]¦s[7]¦s[1:4]¦s[::-1]¦s[:-2]¦emoji[1]¦emoji[::-1]
+emoji[1:3]¦emoji|length¦s[100:]¦s[-3:]¦'abc'[2:0:-1]¦(1, 2, 3)[1:]¦range(5)[2]¦range(3)¦range(1, 10, 3)|list¦range(5, 0, -2)|list
+nested.list[1].k¦nested['list'][0]['k']¦msgs[2].tool_calls[0].arguments.q¦l.0¦'a' 'b' "c"¦'a\\\\nb'¦'\\\\x41\\\\u00e9\\\\U0001f600'
+'\\\\q'¦"it's"¦'say "x"'¦1_000¦1e3¦1.5e-3¦1E2¦0.1 + 0.2¦1e16¦1e-5¦123456789.123¦1e15¦100.0¦3.0¦-0.0¦1e22¦5e-324
+[1, 'a', none, true, 1.5, [2], {'k': 'v'}]¦{'a': 1, 'b': [1, 2]}¦{1: 2, none: 3}¦{'it\\\\'s': "q\\\\"", 'n': '\\\\n'}
+nested.quote¦[nested.quote]¦[s, e]¦[nil, t, no]¦{'x': (1, 2)}¦[(1,)]¦[()]¦[{}]¦[[]]¦true¦false¦none¦True¦False¦None
+n is number¦s is string¦f is float¦n is integer¦t is boolean¦t is number¦t is integer¦d is mapping¦l is sequence¦s is sequence
+d is sequence¦l is iterable¦n is iterable¦nope is iterable¦nope is sequence¦nil is none¦nil is defined¦s is not none¦t is true
+no is false¦n is odd¦n is even¦n is divisibleby 7¦n is divisibleby(2)¦n is eq 7¦n is equalto(7)¦n is ne 7¦n is gt 3¦n is lt(3)
+n is ge 7¦n is le 6¦'a' is in 'abc'¦1 is in(l)¦'x' is in ['x']¦s is upper¦'ABC' is upper¦'abc' is lower¦nil is sameas none
+l is sameas l¦l is sameas [3, 1, 2]¦'upper' is filter¦'nope' is filter¦'odd' is test¦range is callable¦n is callable
+not n is odd¦n is odd and t¦n is not odd or t¦(n is odd) is true¦s is string and s is defined¦n == 7 and f > 2 or no
+1 + 2 * 3¦(1 + 2) * 3¦10 - 2 - 3¦2 * 3 % 4¦'a' ~ 1 + 2¦1 + 1 ~ 'a'¦-n¦+n¦--n¦- -n¦-n|abs¦(-n)|abs¦n|string + 'x'¦s|length + 1
+n if n > 5 else 'small'¦'x' if nope else 'y'¦'x' if l and d else 'y'¦[n for x in l]¦1 / 0¦n + s¦s + n¦s + none¦n + none
+none + 1¦none < 1¦1 < 'a'¦n()¦s.nope()¦nope()¦l['a']¦none.x¦none.x.y¦none['x'] is defined¦n.x is defined¦5.x¦d.items
 """
 
 FILTERS = """
-s|trim|s|upper|s|lower|'hello wORLD foo-bar'|title|'hELLO'|capitalize|ws|trim|'xxaxx'|trim('x')|s|replace('l', 'L')|s|replace('l', 'L', 1)
-s|length|l|length|d|length|e|length|emoji|length|l|count|l|first|l|last|empty|first|empty|first is defined|words|last|s|first|d|first|d|last
-l|join|l|join(', ')|words|join('|')|msgs|join(',', attribute='role')|e|join('x')|'abc'|join('-')|d|join(',')|l|sort|l|sort(reverse=true)|words|sort
-words|sort(case_sensitive=true)|msgs|sort(attribute='role')|map(attribute='role')|list|l|reverse|list|s|reverse|words|unique|list|l|sum|l|min|l|max
-words|min|words|max|empty|sum|empty|max is defined|msgs|map(attribute='role')|list|msgs|map(attribute='role')|join(',')|words|map('upper')|list
-words|map('replace', 'a', 'z')|list|msgs|selectattr('role', 'equalto', 'user')|list|length|msgs|selectattr('role', 'eq', 'user')|map(attribute='content')|first
-msgs|rejectattr('role', 'equalto', 'user')|map(attribute='role')|list|msgs|selectattr('tool_calls')|list|length|msgs|selectattr('tool_calls', 'defined')|list|length
-l|select('odd')|list|l|reject('odd')|list|l|select('gt', 1)|list|l|select|list|[0, 1, '', 'a', none]|select|list|[0, 1]|reject|list|l|select('>', 1)|list
-s|default('x')|nope|default('x')|nope|default|e|default('x')|e|default('x', true)|nil|default('x')|nil|default('x', true)|nope|d('x')|e|d('x', boolean=true)|d.nope|default([])
-nope.x|default('x')|n|string|l|string|'42'|int|'4x'|int|'4x'|int(9)|'4.7'|int|f|int|'ff'|int(base=16)|'1.5'|float|'x'|float|'x'|float(1.0)|nil|int|n|float|t|int
-neg|abs|f|abs|f|round|2.567|round(2)|3.5|round|2.5|round|2.4|round(method='ceil')|2.6|round(method='floor')|n|round|1234.5|round(-2)|2.675|round(2)|1e3|round(1)
-d|items|list|nope|items|list|d|dictsort|d|dictsort(true)|d|dictsort(reverse=true)|{'x': 2, 'y': 1}|dictsort(by='value')|d.items()|list|d.keys()|list|d.values()|list|d.items()|d.keys()
-d|list|s|list|range(3)|list|l|batch(2)|list|l|batch(2, 'x')|list|msgs|groupby('role')|length|'%s and %d'|format('a', 3)|'%05.1f|%-4s|%+d'|format(2.345, 'x', 5)|'%s' % n|'%s-%s' % ('a', 1)
-'100%% %x'|format(255)|'%(a)s'|format(a=1)|'%r'|format('q')|'<a href="x">&\\''|e|s|safe|'<b>'|escape|lines|indent|lines|indent(2)|lines|indent(2, true)|lines|indent('> ', first=true, blank=true)
-e|indent|'one'|indent|'a\\n'|indent(1)|nested.quote|tojson|d|tojson|msgs|tojson|l|tojson|l|tojson(indent=2)|d|tojson(indent=4)|nested|tojson(indent=1, sort_keys=true)|nested.quote|tojson(ensure_ascii=true)
-d|tojson(separators=(',', ':'))|d|tojson(separators=(',', ': '), indent=2)|{'b': 1, 'a': 2}|tojson(sort_keys=true)|empty|tojson|ed|tojson|[[], {}]|tojson(indent=2)|nil|tojson|t|tojson|f|tojson|1e100|tojson
-{1: 2, 1.5: 3, true: 4, none: 5}|tojson|nope|tojson|(1, 2)|tojson|'é'|tojson|'</script>'|tojson|range(2)|tojson|[1.0, 1e16, 1e-7]|tojson|s|tojson|length|l|map('string')|join|l|map('nope')|list|s|nope
-nested.list|map(attribute='k')|sum|nested.list|sum(attribute='k')|nested.list|sum('k', 10)|[[1, 2], [3]]|sum(start=[])|nested|map('upper')|list|[{'a': {'b': 1}}]|map(attribute='a.b')|list|msgs|map(attribute='nope', default='x')|list
-[[1, 'a']]|map(attribute=1)|list|[[1, 'a']]|map('last')|list|d|attr('items') is defined|l|first + l|last|s|upper|lower|trim|length|(s ~ 'x')|upper|s ~ 'x'|upper|1 + l|length|not l|length
-'straße'|upper|'ÀÉ'|lower|'Éa éb'|title|'ŒUVRE'|capitalize|l|map('abs')|list|words|map('lower')|unique|list|words|select('in', ['a', 'b'])|list|l|reverse|first|s|list|last|[1, 1.0, true, 2]|unique|list
-words|sort|join|(words|sort)|join|n|upper|nil|upper|t|lower|nil|string|nil|length|n|length|5|join|l|trim|msgs[0]|length|nope|length|nope|upper|nope|trim|nope|list|nope|join|nope|first|nope|string|nope|int
-[3, 'a']|sort|[1, [2]]|sort|[[2, 1], [1, 9]]|sort|[0.5, 1, true]|sort|[none]|sort|[none, none]|sort|'b a'.split()|sort|l|min + 1|d|max|'abc'|max
+s|trim¦s|upper¦s|lower¦'hello wORLD foo-bar'|title¦'hELLO'|capitalize¦ws|trim¦'xxaxx'|trim('x')¦s|replace('l', 'L')¦s|replace('l', 'L', 1)
+s|length¦l|length¦d|length¦e|length¦emoji|length¦l|count¦l|first¦l|last¦empty|first¦empty|first is defined¦words|last¦s|first¦d|first¦d|last
+l|join¦l|join(', ')¦words|join('|')¦msgs|join(',', attribute='role')¦e|join('x')¦'abc'|join('-')¦d|join(',')¦l|sort¦l|sort(reverse=true)¦words|sort
+words|sort(case_sensitive=true)¦msgs|sort(attribute='role')|map(attribute='role')|list¦l|reverse|list¦s|reverse¦words|unique|list¦l|sum¦l|min¦l|max
+words|min¦words|max¦empty|sum¦empty|max is defined¦msgs|map(attribute='role')|list¦msgs|map(attribute='role')|join(',')¦words|map('upper')|list
+words|map('replace', 'a', 'z')|list¦msgs|selectattr('role', 'equalto', 'user')|list|length¦msgs|selectattr('role', 'eq', 'user')|map(attribute='content')|first
+msgs|rejectattr('role', 'equalto', 'user')|map(attribute='role')|list¦msgs|selectattr('tool_calls')|list|length¦msgs|selectattr('tool_calls', 'defined')|list|length
+l|select('odd')|list¦l|reject('odd')|list¦l|select('gt', 1)|list¦l|select|list¦[0, 1, '', 'a', none]|select|list¦[0, 1]|reject|list¦l|select('>', 1)|list
+s|default('x')¦nope|default('x')¦nope|default¦e|default('x')¦e|default('x', true)¦nil|default('x')¦nil|default('x', true)¦nope|d('x')¦e|d('x', boolean=true)¦d.nope|default([])
+nope.x|default('x')¦n|string¦l|string¦'42'|int¦'4x'|int¦'4x'|int(9)¦'4.7'|int¦f|int¦'ff'|int(base=16)¦'1.5'|float¦'x'|float¦'x'|float(1.0)¦nil|int¦n|float¦t|int
+neg|abs¦f|abs¦f|round¦2.567|round(2)¦3.5|round¦2.5|round¦2.4|round(method='ceil')¦2.6|round(method='floor')¦n|round¦1234.5|round(-2)¦2.675|round(2)¦1e3|round(1)
+d|items|list¦nope|items|list¦d|dictsort¦d|dictsort(true)¦d|dictsort(reverse=true)¦{'x': 2, 'y': 1}|dictsort(by='value')¦d.items()|list¦d.keys()|list¦d.values()|list¦d.items()¦d.keys()
+d|list¦s|list¦range(3)|list¦l|batch(2)|list¦l|batch(2, 'x')|list¦msgs|groupby('role')|length¦'%s and %d'|format('a', 3)¦'%05.1f|%-4s|%+d'|format(2.345, 'x', 5)¦'%s' % n¦'%s-%s' % ('a', 1)
+'100%% %x'|format(255)¦'%(a)s'|format(a=1)¦'%r'|format('q')¦'<a href="x">&\\''|e¦s|safe¦'<b>'|escape¦lines|indent¦lines|indent(2)¦lines|indent(2, true)¦lines|indent('> ', first=true, blank=true)
+e|indent¦'one'|indent¦'a\\n'|indent(1)¦nested.quote|tojson¦d|tojson¦msgs|tojson¦l|tojson¦l|tojson(indent=2)¦d|tojson(indent=4)¦nested|tojson(indent=1, sort_keys=true)¦nested.quote|tojson(ensure_ascii=true)
+d|tojson(separators=(',', ':'))¦d|tojson(separators=(',', ': '), indent=2)¦{'b': 1, 'a': 2}|tojson(sort_keys=true)¦empty|tojson¦ed|tojson¦[[], {}]|tojson(indent=2)¦nil|tojson¦t|tojson¦f|tojson¦1e100|tojson
+{1: 2, 1.5: 3, true: 4, none: 5}|tojson¦nope|tojson¦(1, 2)|tojson¦'é'|tojson¦'</script>'|tojson¦range(2)|tojson¦[1.0, 1e16, 1e-7]|tojson¦s|tojson|length¦l|map('string')|join¦l|map('nope')|list¦s|nope
+nested.list|map(attribute='k')|sum¦nested.list|sum(attribute='k')¦nested.list|sum('k', 10)¦[[1, 2], [3]]|sum(start=[])¦nested|map('upper')|list¦[{'a': {'b': 1}}]|map(attribute='a.b')|list¦msgs|map(attribute='nope', default='x')|list
+[[1, 'a']]|map(attribute=1)|list¦[[1, 'a']]|map('last')|list¦d|attr('items') is defined¦l|first + l|last¦s|upper|lower|trim|length¦(s ~ 'x')|upper¦s ~ 'x'|upper¦1 + l|length¦not l|length
+'straße'|upper¦'ÀÉ'|lower¦'Éa éb'|title¦'ŒUVRE'|capitalize¦l|map('abs')|list¦words|map('lower')|unique|list¦words|select('in', ['a', 'b'])|list¦l|reverse|first¦s|list|last¦[1, 1.0, true, 2]|unique|list
+words|sort|join¦(words|sort)|join¦n|upper¦nil|upper¦t|lower¦nil|string¦nil|length¦n|length¦5|join¦l|trim¦msgs[0]|length¦nope|length¦nope|upper¦nope|trim¦nope|list¦nope|join¦nope|first¦nope|string¦nope|int
+[3, 'a']|sort¦[1, [2]]|sort¦[[2, 1], [1, 9]]|sort¦[0.5, 1, true]|sort¦[none]|sort¦nil|map('upper')|list¦nil|select|list¦0|selectattr('x')|list¦('<b>'|safe) + '<i>' + s¦'<' + ('&'|safe)¦('&'|safe) ~ '<'¦('<a>'|safe|upper) + '<'¦('a'|e) + '&'¦('&'|e|e)¦('a&b'|safe).split('&')[1] + '&'¦[none, none]|sort¦'b a'.split()|sort¦l|min + 1¦d|max¦'abc'|max
 """
 
 METHODS = """
-s.strip()|s.lstrip()|s.rstrip()|ws.strip()|'xxaxx'.strip('x')|'xyaxy'.lstrip('yx')|'a\\n\\n'.rstrip('\\\\n')|csv.split(',')|csv.split(',', 1)|csv.rsplit(',', 1)|csv.split(',')[-1]|ws.split()
-ws.split(none, 1)|' a b c '.rsplit(None, 1)|'a b c'.split(' ', 1)|'a--b--c'.rsplit('--', 1)|'abc'.split('x')|''.split(',')|''.split()|'a,b'.split(sep=',')|'a b c'.split(maxsplit=1)|lines.splitlines()|lines.splitlines(true)
-s.startswith('Hell')|s.startswith('x')|s.startswith(('x', 'H'))|s.endswith('! ')|s.endswith(('a', 'b'))|'abcd'.startswith('c', 2)|s.replace('l', 'L')|s.replace('l', '', 2)|'aaa'.replace('', '-')|'abc'.replace('b', '')
-s.upper()|s.lower()|'hello world foo-bar it\\'s'.title()|'hELLO wORLD'.capitalize()|s.find('W')|s.find('z')|emoji.find('b')|s.rfind('l')|s.index('o')|s.index('z')|s.count('l')|'aaaa'.count('aa')|'abc'.count('')
-','.join(words)|''.join(['a', 'b'])|', '.join(d)|','.join(l)|'123'.isdigit()|'12a'.isdigit()|''.isdigit()|'abc'.isalpha()|'a1'.isalnum()|' '.isspace()|'ABC'.isupper()|'aBc'.islower()|'½'.isnumeric()
-'{} {}'.format(1, 'a')|'{0}{1}{0}'.format('x', 'y')|'{a}-{b}'.format(a=1, b=none)|'{{}}'.format()|'{:.2f}'.format(2.345)|'{:>5}|{:<5}|{:^5}|'.format('a', 'b', 'c')|'{:05d}'.format(42)|'{:,}'.format(1234567)|'{!r}'.format('a')
-'{:x}'.format(255)|'{:*^7}'.format('é')|'{:+d}'.format(3)|'{:.1%}'.format(0.256)|'{}'.format()|'{'.format()|'{x}'.format()|'{0.b}'.format(d)|'{0[b]}'.format(d)|'{:s}'.format('x')|'{:5}|'.format(3)|'{:5}|'.format('a')
-'a'.ljust(3) ~ '|'|'a'.rjust(3, '.')|'ab'.center(5, '*')|'a=b=c'.partition('=')|'a=b=c'.rpartition('=')|'abc'.partition('x')|'prefix-x'.removeprefix('prefix-')|'x.py'.removesuffix('.py')|'x'.nope is defined
-d.get('b')|d.get('z')|d.get('z', 'dflt')|d.get('C', 'dflt')|d.items()|length|d.keys()|join(',')|d.values()|list|d.copy()|d.b.c is defined|msgs[0].get('content', '')|d.get('b') + 1|ed.get('x') is none|ed.items()|list
-l.index(1)|l.count(3)|l.index(9)|(1, 2).index(2)|l.copy()|words.append('x')|d.update({'z': 1})|d.pop('b')|l.pop()|s.format|'a'.join(5)|s.split(1)|s.replace('a')|s.startswith(1)|s.upper(1)|d.get()|d.get('a', 'b', 'c')
-dict(a=1, b='x')|dict({'a': 1}, b=2)|dict([('a', 1)])|dict()|namespace(a=1).a|namespace({'a': 2}).a|namespace().x is defined|range(3)|length|range(0)|list|range(2, 4)|list|range(200000)|range(1, 2, 0)|cycler('a', 'b').next()
+s.strip()¦s.lstrip()¦s.rstrip()¦ws.strip()¦'xxaxx'.strip('x')¦'xyaxy'.lstrip('yx')¦'a\\n\\n'.rstrip('\\\\n')¦csv.split(',')¦csv.split(',', 1)¦csv.rsplit(',', 1)¦csv.split(',')[-1]¦ws.split()
+ws.split(none, 1)¦' a b c '.rsplit(None, 1)¦'a b c'.split(' ', 1)¦'a--b--c'.rsplit('--', 1)¦'abc'.split('x')¦''.split(',')¦''.split()¦'a,b'.split(sep=',')¦'a b c'.split(maxsplit=1)¦lines.splitlines()¦lines.splitlines(true)
+s.startswith('Hell')¦s.startswith('x')¦s.startswith(('x', 'H'))¦s.endswith('! ')¦s.endswith(('a', 'b'))¦'abcd'.startswith('c', 2)¦s.replace('l', 'L')¦s.replace('l', '', 2)¦'aaa'.replace('', '-')¦'abc'.replace('b', '')
+s.upper()¦s.lower()¦'hello world foo-bar it\\'s'.title()¦'hELLO wORLD'.capitalize()¦s.find('W')¦s.find('z')¦emoji.find('b')¦s.rfind('l')¦s.index('o')¦s.index('z')¦s.count('l')¦'aaaa'.count('aa')¦'abc'.count('')
+','.join(words)¦''.join(['a', 'b'])¦', '.join(d)¦','.join(l)¦'123'.isdigit()¦'12a'.isdigit()¦''.isdigit()¦'abc'.isalpha()¦'a1'.isalnum()¦' '.isspace()¦'ABC'.isupper()¦'aBc'.islower()¦'½'.isnumeric()
+'{} {}'.format(1, 'a')¦'{0}{1}{0}'.format('x', 'y')¦'{a}-{b}'.format(a=1, b=none)¦'{{}}'.format()¦'{:.2f}'.format(2.345)¦'{:>5}|{:<5}|{:^5}|'.format('a', 'b', 'c')¦'{:05d}'.format(42)¦'{:,}'.format(1234567)¦'{!r}'.format('a')
+'{:x}'.format(255)¦'{:*^7}'.format('é')¦'{:+d}'.format(3)¦'{:.1%}'.format(0.256)¦'{}'.format()¦'{'.format()¦'{x}'.format()¦'{0.b}'.format(d)¦'{0[b]}'.format(d)¦'{:s}'.format('x')¦'{:5}|'.format(3)¦'{:5}|'.format('a')
+'a'.ljust(3) ~ '|'¦'a'.rjust(3, '.')¦'ab'.center(5, '*')¦'a=b=c'.partition('=')¦'a=b=c'.rpartition('=')¦'abc'.partition('x')¦'prefix-x'.removeprefix('prefix-')¦'x.py'.removesuffix('.py')¦'x'.nope is defined
+d.get('b')¦d.get('z')¦d.get('z', 'dflt')¦d.get('C', 'dflt')¦d.items()|length¦d.keys()|join(',')¦d.values()|list¦d.copy()¦d.b.c is defined¦msgs[0].get('content', '')¦d.get('b') + 1¦ed.get('x') is none¦ed.items()|list
+l.index(1)¦l.count(3)¦l.index(9)¦(1, 2).index(2)¦l.copy()¦words.append('x')¦d.update({'z': 1})¦d.pop('b')¦l.pop()¦s.format¦'a'.join(5)¦s.split(1)¦s.replace('a')¦s.startswith(1)¦s.upper(1)¦d.get()¦d.get('a', 'b', 'c')
+dict(a=1, b='x')¦dict({'a': 1}, b=2)¦dict([('a', 1)])¦dict()¦namespace(a=1).a¦namespace({'a': 2}).a¦namespace().x is defined¦range(3)|length¦range(0)|list¦range(2, 4)|list¦range(200000)¦range(1, 2, 0)¦cycler('a', 'b').next()
 """
 
 STATEMENTS = [
@@ -178,30 +178,16 @@ NOW = [("%Y-%m-%d", "2023-11-14"), ("%d %b %Y", "14 Nov 2023"), ("%A, %B %d, %Y"
        ("%j %y %m %p %I %%", "318 23 11 PM 10 %"), ("", "")]
 
 
-def split_rows(text):
-    """Cells are separated by bars that have no blank around them unless the cell says so; filters use ' | '-free bars too,
-    so a cell that begins like a filter is glued to the one before it."""
-    filters = set(jinja2.filters.FILTERS) | {"tojson", "nope"}
-    for line in text.strip("\n").split("\n"):
-        cells = line.split("|")
-        row = cells[0]
-        for cell in cells[1:]:
-            name = cell.split("(")[0].split(" ")[0].split(".")[0]
-            open_quote = row.count("'") % 2 == 1
-            if open_quote or name in filters:
-                row += "|" + cell
-            else:
-                yield row
-                row = cell
-        yield row
+def cells(text):
+    return [cell for line in text.strip("\n").split("\n") for cell in line.split("¦")]
 
 
 def main():
     env, rows = environment(), []
     decode = lambda s: s.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
-    templates = [decode(cell) for line in WHITESPACE.strip("\n").split("\n") for cell in line.split("|")]
+    templates = [decode(cell) for cell in cells(WHITESPACE)]
     for block in (EXPRESSIONS, FILTERS, METHODS):
-        templates += ["{{ " + row.replace("\\\\", "\\") + " }}" for row in split_rows(block)]
+        templates += ["{{ " + cell.replace("\\\\", "\\") + " }}" for cell in cells(block)]
     templates += STATEMENTS
     for template in templates:
         try:

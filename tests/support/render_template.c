@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * render_template TEMPLATE CONTEXT...: renders a template file with each JSON file of variables and prints, for each, one
- * JSON line: {"text": ...} or {"error": ...}. For comparing with other implementations by hand.
+ * render_template TEMPLATE CONTEXT...: renders a template file with each JSON file of variables and prints, for each,
+ * one JSON line: {"text": ...} or {"error": ...}. For comparing with other implementations by hand.
  */
 #include "engine/text/jinja.h"
 
