@@ -261,10 +261,10 @@ SIMD_INLINE __m256i load_2_rows(const uint8_t *low, const uint8_t *high)
     __m256i v = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i_u *)low));
     return _mm256_inserti128_si256(v, _mm_loadu_si128((const __m128i_u *)high), 1);
 }
-SIMD_INLINE void load_8_rows(__m256i x[4], const uint8_t *const rows[8], size_t offset)
+SIMD_INLINE void load_8_rows(__m256i x[4], const uint8_t *rows, size_t stride)
 {
     __m256i z[4];
-    for (int i = 0; i < 4; i++) z[i] = load_2_rows(rows[i] + offset, rows[4 + i] + offset);
+    for (size_t i = 0; i < 4; i++) z[i] = load_2_rows(rows + i * stride, rows + (4 + i) * stride);
     __m256i a = _mm256_unpacklo_epi32(z[0], z[1]), b = _mm256_unpackhi_epi32(z[0], z[1]);
     __m256i c = _mm256_unpacklo_epi32(z[2], z[3]), d = _mm256_unpackhi_epi32(z[2], z[3]);
     x[0] = _mm256_unpacklo_epi64(a, c);
@@ -272,12 +272,12 @@ SIMD_INLINE void load_8_rows(__m256i x[4], const uint8_t *const rows[8], size_t 
     x[2] = _mm256_unpacklo_epi64(b, d);
     x[3] = _mm256_unpackhi_epi64(b, d);
 }
-/* Bytes at the same offset of 16 rows: dword c of every row goes to x[c]. */
-SIMD_INLINE void w8x64_load_rows(W8x64 x[4], const uint8_t *const rows[LANES], size_t offset)
+/* 16 bytes of each of 16 rows that start stride apart: dword c of every row goes to x[c]. */
+SIMD_INLINE void w8x64_load_rows(W8x64 x[4], const uint8_t *rows, size_t stride)
 {
     __m256i a[4], b[4];
-    load_8_rows(a, rows, offset);
-    load_8_rows(b, rows + 8, offset);
+    load_8_rows(a, rows, stride);
+    load_8_rows(b, rows + 8 * stride, stride);
     for (int i = 0; i < 4; i++) x[i] = (W8x64){a[i], b[i]};
 }
 

@@ -199,15 +199,17 @@ SIMD_INLINE W8x64 w8x64_join_6_bits(W8x64 low, W8x64 high, int pair)
     return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(0x30), 0xF8);
 }
 
-/* Bytes at the same offset of 16 rows: dword c of every row goes to x[c]. */
-SIMD_INLINE void w8x64_load_rows(W8x64 x[4], const uint8_t *const rows[LANES], size_t offset)
+/* 16 bytes of each of 16 rows that start stride apart: dword c of every row goes to x[c]. */
+SIMD_INLINE void w8x64_load_rows(W8x64 x[4], const uint8_t *rows, size_t stride)
 {
     __m512i z[4];
-    for (int i = 0; i < 4; i++) {
-        __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i_u *)(rows[i] + offset)));
-        v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i_u *)(rows[4 + i] + offset)), 1);
-        v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i_u *)(rows[8 + i] + offset)), 2);
-        z[i] = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i_u *)(rows[12 + i] + offset)), 3);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++) {
+        const uint8_t *row = rows + i * stride;
+        __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i_u *)row));
+        v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i_u *)(row + 4 * stride)), 1);
+        v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i_u *)(row + 8 * stride)), 2);
+        z[i] = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i_u *)(row + 12 * stride)), 3);
     }
     __m512i a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
     __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);

@@ -239,11 +239,11 @@ SIMD_INLINE W8x64 w8x64_join_6_bits(W8x64 low, W8x64 high, int pair)
     W8x64 r;
     EACH_BYTE(low.v[i] | (high.v[i] >> 2 * pair & 3) << 4);
 }
-/* Bytes at the same offset of 16 rows: dword c of every row goes to x[c]. */
-SIMD_INLINE void w8x64_load_rows(W8x64 x[4], const uint8_t *const rows[LANES], size_t offset)
+/* 16 bytes of each of 16 rows that start stride apart: dword c of every row goes to x[c]. */
+SIMD_INLINE void w8x64_load_rows(W8x64 x[4], const uint8_t *rows, size_t stride)
 {
     for (int c = 0; c < 4; c++)
-        for (int i = 0; i < LANES; i++) memcpy(x[c].v + 4 * i, rows[i] + offset + 4 * c, 4);
+        for (size_t i = 0; i < LANES; i++) memcpy(x[c].v + 4 * i, rows + i * stride + 4 * c, 4);
 }
 
 /* acc + the 4 products of a lane: bytes of w are unsigned and at most 127, x holds 4 signed bytes for every lane. */

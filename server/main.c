@@ -11,6 +11,7 @@ static const struct {
     CmdMain run;
     const char *what;
 } commands[] = {
+    {"serve", cmd_serve, "serve a model over the OpenAI HTTP API"},
     {"generate", cmd_generate, "answer one prompt on the terminal"},
     {"inspect", cmd_inspect, "show what a GGUF file or a named shape holds and needs"},
     {"tokenize", cmd_tokenize, "show the token ids of a text"},

@@ -7,6 +7,8 @@
  * sums inside a block are exact, so how they are formed is free.
  */
 
+enum { HALF_TILE = SIMD_TILE_TOKENS / 2 };
+
 /* An unpacked chunk of 16 rows: blocks of 32 or of 256. */
 typedef struct Tile {
     _Alignas(64) uint8_t w[CHUNK_BLOCKS][BLOCK_VECTORS * 64];
@@ -27,6 +29,14 @@ SIMD_INLINE I32x16 dot(DType type, I32x16 acc, W8x64 w, const int8_t *q)
     return type == DTYPE_Q8_0 ? i32x16_dot_i8(acc, w, load_4(q)) : i32x16_dot_u7(acc, w, load_4(q));
 }
 
+/* The share of one block in fetching the 16 rows behind these: decoding is bound by memory. */
+SIMD_INLINE void prefetch_next_group(DType type, const RowGroup *group, uint32_t block)
+{
+    size_t share = LANES * block_bytes_of(type);
+    const uint8_t *at = group->base + LANES * group->stride + block * share;
+    for (size_t i = 0; i < share; i += 64) __builtin_prefetch(at + i);
+}
+
 /* One token against one group, straight from the packed blocks. */
 SIMD_INLINE F32x16 multiply_one(DType type, const RowGroup *group, const Activations *a, uint32_t t)
 {
@@ -42,6 +52,7 @@ SIMD_INLINE F32x16 multiply_one(DType type, const RowGroup *group, const Activat
         for (uint32_t i = 0; i < n; i++, q += BLOCK_32) {
             W8x64 w[BLOCK_VECTORS];
             unpack_block(type, group, b0 + i, w);
+            prefetch_next_group(type, group, b0 + i);
             I32x16 even = i32x16_set1(-quant_bias(type) * sums[b0 + i]), odd = i32x16_set1(0);
             for (int c = 0; c < BLOCK_VECTORS; c += 2) {
                 even = dot(type, even, w[c], q + 4 * c);
@@ -162,14 +173,16 @@ SIMD_INLINE void multiply_group(DType type, const RowGroup *group, const Activat
         fill_tile(type, group, b0, n, &tile);
         for (; j + SIMD_TILE_TOKENS <= n_tokens; j += SIMD_TILE_TOKENS)
             multiply_tokens(type, &tile, b0, n, a, t0 + j, SIMD_TILE_TOKENS, acc + j * LANES);
+        for (; j + HALF_TILE <= n_tokens; j += HALF_TILE)
+            multiply_tokens(type, &tile, b0, n, a, t0 + j, HALF_TILE, acc + j * LANES);
         for (; j < n_tokens; j++) multiply_tokens(type, &tile, b0, n, a, t0 + j, 1, acc + j * LANES);
     }
 }
 
-/* acc [n_tokens, LANES] to rows r0 and up of y. */
-static void put_group(const MatmulOut *out, uint32_t r0, uint32_t t0, uint32_t n_tokens, const float *acc)
+/* The first n_rows lanes of acc [n_tokens, LANES] to rows r0 and up of y. */
+static void put_rows(const MatmulOut *out, uint32_t r0, uint32_t n_rows, uint32_t t0, uint32_t n_tokens,
+                     const float *acc)
 {
-    uint32_t n_rows = out->n_rows - r0 < LANES ? out->n_rows - r0 : LANES;
     for (uint32_t j = 0; j < n_tokens; j++, acc += LANES) {
         float *y = out->y + (t0 + j) * out->y_stride + r0;
         for (uint32_t r = 0; r < n_rows; r++) {
@@ -199,29 +212,40 @@ static void multiply_q6_k(const RowGroup *group, const Activations *a, uint32_t 
     multiply_group(DTYPE_Q6_K, group, a, t0, n_tokens, acc);
 }
 
+static void multiply(DType type, const RowGroup *group, const Activations *a, uint32_t t0, uint32_t n_tokens,
+                     float *acc)
+{
+    switch (type) {
+    case DTYPE_Q4_0:
+        multiply_q4_0(group, a, t0, n_tokens, acc);
+        break;
+    case DTYPE_Q4_1:
+        multiply_q4_1(group, a, t0, n_tokens, acc);
+        break;
+    case DTYPE_Q8_0:
+        multiply_q8_0(group, a, t0, n_tokens, acc);
+        break;
+    default:
+        multiply_q6_k(group, a, t0, n_tokens, acc);
+        break;
+    }
+}
+
 void ISA(matmul_quant)(const MatmulOut *out, uint32_t group_index, const Activations *a, uint32_t t0, uint32_t n_tokens)
 {
     float acc[MATMUL_TILE_TOKENS * LANES];
-    RowGroup group;
-    size_t row_bytes = dtype_row_bytes(out->type, a->n_cols);
-    uint32_t r0 = group_index * LANES;
-    for (uint32_t r = 0; r < LANES; r++) {
-        uint32_t row = r0 + r < out->n_rows ? r0 + r : out->n_rows - 1; /* lanes past the end repeat the last row */
-        group.rows[r] = (const uint8_t *)out->w + row * row_bytes;
+    RowGroup group = {.stride = dtype_row_bytes(out->type, a->n_cols)};
+    uint32_t r0 = group_index * LANES, left = out->n_rows - r0;
+    if (out->n_rows >= LANES) {
+        uint32_t repeated = left < LANES ? LANES - left : 0; /* the last group reaches back over rows done before */
+        group.base = (const uint8_t *)out->w + (r0 - repeated) * group.stride;
+        multiply(out->type, &group, a, t0, n_tokens, acc);
+        put_rows(out, r0, LANES - repeated, t0, n_tokens, acc + repeated);
+        return;
     }
-    switch (out->type) {
-    case DTYPE_Q4_0:
-        multiply_q4_0(&group, a, t0, n_tokens, acc);
-        break;
-    case DTYPE_Q4_1:
-        multiply_q4_1(&group, a, t0, n_tokens, acc);
-        break;
-    case DTYPE_Q8_0:
-        multiply_q8_0(&group, a, t0, n_tokens, acc);
-        break;
-    default:
-        multiply_q6_k(&group, a, t0, n_tokens, acc);
-        break;
+    for (uint32_t r = 0; r < left; r++) {
+        RowGroup row = {.base = (const uint8_t *)out->w + r * group.stride, .stride = 0};
+        multiply(out->type, &row, a, t0, n_tokens, acc);
+        put_rows(out, r, 1, t0, n_tokens, acc);
     }
-    put_group(out, r0, t0, n_tokens, acc);
 }

@@ -19,9 +19,10 @@ enum {
     CHUNK_K = 2,
 };
 
-/* Pointers to the blocks of 16 rows. */
+/* 16 rows at base, stride bytes apart; stride 0: the same row in every lane. */
 typedef struct RowGroup {
-    const uint8_t *rows[LANES];
+    const uint8_t *base;
+    size_t stride;
 } RowGroup;
 
 /* binary16 scales of blocks, d in the low half and m (Q4_1) in the high half, [CHUNK_BLOCKS, LANES]. */
@@ -47,16 +48,14 @@ SIMD_INLINE int32_t quant_bias(DType type)
 SIMD_INLINE void load_scale_bits(DType type, const RowGroup *group, uint32_t first_block, uint32_t n_blocks,
                                  ScaleBits *ret)
 {
-    size_t offset = first_block * block_bytes_of(type);
-    for (uint32_t b = 0; b < n_blocks; b++, offset += block_bytes_of(type)) {
-        for (int r = 0; r < LANES; r++) {
+    const uint8_t *row = group->base + first_block * block_bytes_of(type);
+    if (type == DTYPE_Q6_K) row += offsetof(BlockQ6_K, d);
+    for (int r = 0; r < LANES; r++, row += group->stride) {
+        for (uint32_t b = 0; b < n_blocks; b++) {
             uint16_t half;
-            if (type == DTYPE_Q4_1) {
-                memcpy(&ret->bits[b][r], group->rows[r] + offset, 4);
-            } else {
-                memcpy(&half, group->rows[r] + offset + (type == DTYPE_Q6_K ? offsetof(BlockQ6_K, d) : 0), 2);
-                ret->bits[b][r] = half;
-            }
+            memcpy(&half, row + b * block_bytes_of(type), sizeof half);
+            ret->bits[b][r] = half;
+            if (type == DTYPE_Q4_1) memcpy(&ret->bits[b][r], row + b * block_bytes_of(type), 4);
         }
     }
 }
@@ -65,12 +64,12 @@ SIMD_INLINE void unpack_block(DType type, const RowGroup *group, uint32_t block,
 {
     size_t offset = block * block_bytes_of(type) + (type == DTYPE_Q4_1 ? 4 : 2);
     if (type == DTYPE_Q8_0) {
-        w8x64_load_rows(w, group->rows, offset);
-        w8x64_load_rows(w + 4, group->rows, offset + 16);
+        w8x64_load_rows(w, group->base + offset, group->stride);
+        w8x64_load_rows(w + 4, group->base + offset + 16, group->stride);
         for (int c = 0; c < BLOCK_VECTORS; c++) w[c] = w8x64_from_i8(w[c]);
     } else {
         W8x64 packed[4];
-        w8x64_load_rows(packed, group->rows, offset);
+        w8x64_load_rows(packed, group->base + offset, group->stride);
         for (int c = 0; c < 4; c++) {
             w[c] = w8x64_low_nibbles(packed[c]);
             w[4 + c] = w8x64_high_nibbles(packed[c]);
@@ -90,14 +89,14 @@ SIMD_INLINE void unpack_k_part(const W8x64 low[4], const W8x64 high[4], int quar
 /* A 256-block of 16 rows: ret_w [K_VECTORS, 64 bytes], ret_scales [K_SUBS, LANES]. */
 SIMD_INLINE void unpack_k_block(const RowGroup *group, uint32_t block, uint8_t *ret_w, int32_t *ret_scales)
 {
-    size_t start = block * sizeof(BlockQ6_K);
+    const uint8_t *start = group->base + block * sizeof(BlockQ6_K);
     for (int half = 0; half < 2; half++) {
         for (int i = 0; i < 2; i++) { /* 16 of the 32 columns in each quarter */
             W8x64 high[4], even[4], odd[4];
-            size_t low_at = start + offsetof(BlockQ6_K, low) + (size_t)(64 * half + 16 * i);
-            w8x64_load_rows(high, group->rows, start + offsetof(BlockQ6_K, high) + (size_t)(32 * half + 16 * i));
-            w8x64_load_rows(even, group->rows, low_at);
-            w8x64_load_rows(odd, group->rows, low_at + 32);
+            const uint8_t *low_at = start + offsetof(BlockQ6_K, low) + 64 * half + 16 * i;
+            w8x64_load_rows(high, start + offsetof(BlockQ6_K, high) + 32 * half + 16 * i, group->stride);
+            w8x64_load_rows(even, low_at, group->stride);
+            w8x64_load_rows(odd, low_at + 32, group->stride);
             uint8_t *w = ret_w + 64 * (32 * half + 4 * i);
             unpack_k_part(even, high, 0, w);
             unpack_k_part(odd, high, 1, w + 64 * 8);
@@ -106,7 +105,7 @@ SIMD_INLINE void unpack_k_block(const RowGroup *group, uint32_t block, uint8_t *
         }
     }
     for (int r = 0; r < LANES; r++) {
-        const uint8_t *scales = group->rows[r] + start + offsetof(BlockQ6_K, scales);
+        const uint8_t *scales = start + (size_t)r * group->stride + offsetof(BlockQ6_K, scales);
         for (int j = 0; j < K_SUBS; j++) ret_scales[j * LANES + r] = (int8_t)scales[j];
     }
 }

@@ -2,7 +2,6 @@
 /* What came out of a scheduler or worker, per request; and requests made from a few words. Test code. One thread. */
 #pragma once
 #include "scheduler/messages.h"
-#include "tests/support/fake_engine.h"
 
 enum { RECORDER_MAX_REQUESTS = 16, RECORDER_MAX_CHOICES = 8, RECORDER_MAX_TOKENS = 256 };
 

@@ -3,6 +3,7 @@
 #pragma once
 #include "scheduler/sched.h"
 #include "tests/scheduler/recorder.h"
+#include "tests/support/fake_engine.h"
 
 typedef struct Rig {
     Engine *engine;

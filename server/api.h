@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The handlers that routes.c names. Each replies, now or later, exactly once. Loop thread. */
+#pragma once
+#include "server/server_state.h"
+
+/* tail: what follows a prefix route's path. */
+typedef void ApiHandler(Server *server, Exchange *exchange, const char *tail);
+
+ApiHandler api_chat, api_completions;
+ApiHandler api_models, api_model, api_livez, api_readyz, api_metrics;
+ApiHandler api_tokenize, api_detokenize, api_apply_template;
+ApiHandler api_abort;

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/api_answer.h"
+#include "server/api_answer_logprobs.h"
+#include "server/sse.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TEXT_BYTES = 64 << 20 };
+
+/* What differs between the two kinds of answer. */
+static const struct {
+    const char *object, *chunk_object;
+    const char *delta_open, *delta_close; /* around the text of a chunk */
+    const char *finish;                   /* an empty chunk */
+    const char *whole_open, *whole_close; /* around the text of a whole answer */
+} forms[] = {
+    [ANSWER_CHAT] = {"chat.completion", "chat.completion.chunk", "\"delta\":{\"content\":", "}", "\"delta\":{}",
+                     "\"message\":{\"role\":\"assistant\",\"content\":", ",\"refusal\":null}"},
+    [ANSWER_COMPLETION] = {"text_completion", "text_completion", "\"text\":", "", "\"text\":\"\"", "\"text\":", ""},
+};
+
+static const char *const finish_names[] = {[FINISH_STOP] = "\"stop\"", [FINISH_LENGTH] = "\"length\""};
+
+bool api_answer_init(ApiAnswer *answer, Error *error)
+{
+    answer->choices = calloc(answer->n_choices, sizeof *answer->choices);
+    if (!answer->choices) return error_set(error, ERR_NO_MEMORY, "no memory for an answer");
+    for (uint32_t i = 0; i < answer->n_choices; i++) {
+        buffer_init(&answer->choices[i].text, MAX_TEXT_BYTES);
+        for (size_t part = 0; part < ANSWER_LOGPROB_PARTS; part++)
+            buffer_init(&answer->choices[i].logprobs[part], MAX_TEXT_BYTES);
+    }
+    return true;
+}
+
+void api_answer_done(ApiAnswer *answer)
+{
+    for (uint32_t i = 0; answer->choices && i < answer->n_choices; i++) {
+        buffer_done(&answer->choices[i].text);
+        for (size_t part = 0; part < ANSWER_LOGPROB_PARTS; part++) buffer_done(&answer->choices[i].logprobs[part]);
+    }
+    free(answer->choices);
+    answer->choices = NULL;
+}
+
+bool api_answer_add_text(ApiAnswer *answer, uint32_t choice, const char *text, size_t n, Error *error)
+{
+    return buffer_append(&answer->choices[choice].text, text, n, error);
+}
+
+bool api_answer_add_tokens(ApiAnswer *answer, uint32_t choice, const TokensPayload *tokens, Error *error)
+{
+    for (uint32_t i = 0; answer->want_logprobs && i < tokens->n_tokens; i++) {
+        const EventToken *token = &tokens->tokens[i];
+        /* The token that ended the answer is no part of it. */
+        if (!tokens->is_prompt && !token->text_bytes && tok_is_end(answer->tokenizer, token->sample.id)) continue;
+        if (!api_answer_add_logprob(answer, choice, tokens->is_prompt, &token->sample, error)) return false;
+    }
+    if (tokens->is_prompt) return true; /* an echoed prompt's text is there from the start */
+    return !tokens->text_bytes || api_answer_add_text(answer, choice, tokens->text, tokens->text_bytes, error);
+}
+
+bool api_answer_has_delta(const ApiAnswer *answer, uint32_t choice)
+{
+    return answer->choices[choice].text.n || answer->choices[choice].logprobs[0].n;
+}
+
+static void write_head(const ApiAnswer *answer, const char *object, JsonOut *out)
+{
+    json_rawf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", answer->id, object,
+              (long long)answer->created_unix);
+    json_string(out, answer->model);
+    json_raw(out, ",\"system_fingerprint\":");
+    json_string(out, answer->fingerprint);
+}
+
+static void frame_open(const ApiAnswer *answer, JsonOut *out)
+{
+    sse_data_begin(out);
+    write_head(answer, forms[answer->kind].chunk_object, out);
+    json_raw(out, ",\"choices\":[");
+}
+
+static void frame_close(const ApiAnswer *answer, JsonOut *out)
+{
+    if (answer->include_usage) json_raw(out, ",\"usage\":null");
+    json_raw(out, "}");
+    sse_data_end(out);
+}
+
+static void write_text(const ApiChoice *choice, JsonOut *out)
+{
+    json_string_n(out, choice->text.data ? choice->text.data : "", choice->text.n);
+}
+
+void api_answer_write_role(const ApiAnswer *answer, uint32_t choice, JsonOut *out)
+{
+    frame_open(answer, out);
+    json_rawf(out, "{\"index\":%u,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+                   "\"finish_reason\":null}]", choice);
+    frame_close(answer, out);
+}
+
+static void clear_delta(ApiChoice *choice)
+{
+    buffer_clear(&choice->text);
+    for (size_t part = 0; part < ANSWER_LOGPROB_PARTS; part++) buffer_clear(&choice->logprobs[part]);
+}
+
+void api_answer_write_delta(ApiAnswer *answer, uint32_t choice, JsonOut *out)
+{
+    frame_open(answer, out);
+    json_rawf(out, "{\"index\":%u,", choice);
+    json_raw(out, forms[answer->kind].delta_open);
+    write_text(&answer->choices[choice], out);
+    json_raw(out, forms[answer->kind].delta_close);
+    json_raw(out, ",\"logprobs\":");
+    api_answer_write_logprobs(answer, choice, out);
+    json_raw(out, ",\"finish_reason\":null}]");
+    frame_close(answer, out);
+    clear_delta(&answer->choices[choice]);
+}
+
+static double per_second(uint64_t tokens, uint64_t usec)
+{
+    return usec ? (double)tokens * 1e6 / (double)usec : 0;
+}
+
+static void write_timings(const ApiAnswer *answer, JsonOut *out)
+{
+    const RequestTimings *timings = &answer->timings;
+    uint32_t read = timings->prompt_tokens - timings->cached_tokens;
+    json_rawf(out, ",\"longwave\":{\"timings\":{\"queue_ms\":%.3f,\"prefill_ms\":%.3f,\"decode_ms\":%.3f",
+              (double)timings->queue_usec / 1e3, (double)timings->prefill_usec / 1e3, (double)timings->decode_usec / 1e3);
+    json_rawf(out, ",\"prefill_tokens_per_second\":%.3f,\"decode_tokens_per_second\":%.3f}}",
+              per_second(read, timings->prefill_usec), per_second(timings->completion_tokens, timings->decode_usec));
+}
+
+static void write_usage(const ApiAnswer *answer, JsonOut *out)
+{
+    const RequestTimings *timings = &answer->timings;
+    json_rawf(out, ",\"usage\":{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u", timings->prompt_tokens,
+              timings->completion_tokens, timings->prompt_tokens + timings->completion_tokens);
+    json_rawf(out, ",\"prompt_tokens_details\":{\"cached_tokens\":%u}", timings->cached_tokens);
+    json_raw(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":0}}");
+}
+
+void api_answer_write_finish(const ApiAnswer *answer, uint32_t choice, bool final, JsonOut *out)
+{
+    frame_open(answer, out);
+    json_rawf(out, "{\"index\":%u,", choice);
+    json_raw(out, forms[answer->kind].finish);
+    json_rawf(out, ",\"logprobs\":null,\"finish_reason\":%s}]", finish_names[answer->choices[choice].finish]);
+    if (final) write_timings(answer, out);
+    frame_close(answer, out);
+}
+
+void api_answer_write_usage_frame(const ApiAnswer *answer, JsonOut *out)
+{
+    frame_open(answer, out);
+    json_raw(out, "]");
+    write_usage(answer, out);
+    json_raw(out, "}");
+    sse_data_end(out);
+}
+
+static void write_choice(const ApiAnswer *answer, uint32_t choice, JsonOut *out)
+{
+    if (choice) json_raw(out, ",");
+    json_rawf(out, "{\"index\":%u,", choice);
+    json_raw(out, forms[answer->kind].whole_open);
+    write_text(&answer->choices[choice], out);
+    json_raw(out, forms[answer->kind].whole_close);
+    json_raw(out, ",\"logprobs\":");
+    api_answer_write_logprobs(answer, choice, out);
+    json_rawf(out, ",\"finish_reason\":%s}", finish_names[answer->choices[choice].finish]);
+}
+
+void api_answer_write_object(const ApiAnswer *answer, JsonOut *out)
+{
+    write_head(answer, forms[answer->kind].object, out);
+    json_raw(out, ",\"choices\":[");
+    for (uint32_t i = 0; i < answer->n_choices; i++) write_choice(answer, i, out);
+    json_raw(out, "]");
+    write_usage(answer, out);
+    write_timings(answer, out);
+    json_raw(out, "}");
+}

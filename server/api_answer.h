@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From tokens to OpenAI's answer objects, as one object or as stream frames; knows no HTTP and no worker. The same state
+ * serves both, so joined deltas equal the whole answer. Loop thread.
+ */
+#pragma once
+#include "engine/text/tokenizer.h"
+#include "scheduler/messages.h"
+#include "server/json_out.h"
+
+typedef enum AnswerKind { ANSWER_CHAT, ANSWER_COMPLETION } AnswerKind;
+
+enum { ANSWER_LOGPROB_PARTS = 4, ANSWER_ID_BYTES = 48 };
+
+typedef struct ApiChoice {
+    Buffer text; /* not yet written */
+    Buffer logprobs[ANSWER_LOGPROB_PARTS]; /* items without brackets; chat uses the first only */
+    uint64_t offset_chars; /* code points of all tokens so far, for text_offset */
+    uint64_t last_token_usec; /* monotonic; 0: none yet */
+    bool any_token;
+    bool done;
+    FinishReason finish;
+} ApiChoice;
+
+typedef struct ApiAnswer {
+    AnswerKind kind;
+    char id[ANSWER_ID_BYTES];
+    int64_t created_unix;
+    const char *model, *fingerprint; /* borrowed */
+    const Tokenizer *tokenizer;
+    bool want_logprobs, show_special, include_usage, stream;
+    uint32_t n_top_logprobs;
+    uint32_t n_choices;
+    ApiChoice *choices;
+    RequestTimings timings; /* summed over the requests that are done */
+} ApiAnswer;
+
+/* The caller has filled the plain fields. */
+LW_CHECK bool api_answer_init(ApiAnswer *answer, Error *error);
+void api_answer_done(ApiAnswer *answer);
+
+LW_CHECK bool api_answer_add_text(ApiAnswer *answer, uint32_t choice, const char *text, size_t n, Error *error);
+/* Text and, when wanted, log-probabilities. */
+LW_CHECK bool api_answer_add_tokens(ApiAnswer *answer, uint32_t choice, const TokensPayload *tokens, Error *error);
+/* Is there anything to write for this choice? */
+bool api_answer_has_delta(const ApiAnswer *answer, uint32_t choice);
+
+/* Stream frames. role: chat's first one; delta: what was added since; finish: the last one, final: of all choices. */
+void api_answer_write_role(const ApiAnswer *answer, uint32_t choice, JsonOut *out);
+void api_answer_write_delta(ApiAnswer *answer, uint32_t choice, JsonOut *out);
+void api_answer_write_finish(const ApiAnswer *answer, uint32_t choice, bool final, JsonOut *out);
+void api_answer_write_usage_frame(const ApiAnswer *answer, JsonOut *out);
+/* The whole answer. */
+void api_answer_write_object(const ApiAnswer *answer, JsonOut *out);

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST /v1/chat/completions */
+#include "server/api.h"
+#include "server/chat_prompt.h"
+#include "server/generation.h"
+
+static bool prepare(ApiJob *job, Error *error)
+{
+    ApiParams params;
+    TokenList tokens = {0};
+    bool ok = generation_read(job, API_CHAT, &params, error) && chat_prompt_tokens(job, &params, &tokens, error) &&
+              generation_add_prompt(job, &params, &tokens, "messages", error);
+    token_list_done(&tokens);
+    return ok;
+}
+
+void api_chat(Server *server, Exchange *exchange, const char *tail)
+{
+    (void)tail;
+    generation_start(server, exchange, ANSWER_CHAT, prepare);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models, health, metrics, and ending a request by its id. */
+#include "base/clock.h"
+#include "server/api.h"
+#include "server/api_json.h"
+#include "server/generation.h"
+
+#include <string.h>
+
+enum { MAX_PAGE_BYTES = 4 << 20 };
+
+static void write_model(const ServedModel *model, const char *name, JsonOut *out)
+{
+    json_raw(out, "{\"id\":");
+    json_string(out, name);
+    json_rawf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"longwave\",\"max_model_len\":%u",
+              (long long)model->created_unix, model->context);
+    json_rawf(out, ",\"longwave\":{\"max_model_len\":%u,\"size_bytes\":%llu,\"architecture\":", model->context,
+              (unsigned long long)model->size_bytes);
+    json_string(out, model->architecture);
+    json_raw(out, "}}");
+}
+
+static void reply_written(Exchange *exchange, const JsonOut *out)
+{
+    Error error;
+    if (json_end(out, &error))
+        server_reply_json(exchange, out->buffer);
+    else
+        server_reply_error(exchange, (int)error.code, &error);
+    buffer_done(out->buffer);
+}
+
+void api_models(Server *server, Exchange *exchange, const char *tail)
+{
+    (void)tail;
+    Buffer body;
+    JsonOut out;
+    buffer_init(&body, MAX_PAGE_BYTES);
+    json_begin(&out, &body);
+    json_raw(&out, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < server->model->n_names; i++) {
+        if (i) json_raw(&out, ",");
+        write_model(server->model, server->model->names[i], &out);
+    }
+    json_raw(&out, "]}");
+    reply_written(exchange, &out);
+}
+
+void api_model(Server *server, Exchange *exchange, const char *tail)
+{
+    for (size_t i = 0; i < server->model->n_names; i++) {
+        if (strcmp(server->model->names[i], tail)) continue;
+        Buffer body;
+        JsonOut out;
+        buffer_init(&body, MAX_PAGE_BYTES);
+        json_begin(&out, &body);
+        write_model(server->model, tail, &out);
+        reply_written(exchange, &out);
+        return;
+    }
+    Error error;
+    (void)error_set_param(&error, ERR_NOT_FOUND, "model", "the model '%.100s' does not exist here", tail);
+    server_reply_error(exchange, HTTP_ERR_MODEL, &error);
+}
+
+/* A busy engine without a sign of life is hung; an idle one has nothing to show. */
+static bool engine_alive(const Server *server)
+{
+    if (!server->worker || !worker_busy(server->worker)) return true;
+    uint64_t now = clock_now_usec(), seen = worker_heartbeat_usec(server->worker);
+    return now < seen + server->params.stall_ms * UINT64_C(1000);
+}
+
+static void reply_health(Exchange *exchange, int refusal, const char *text)
+{
+    Error error;
+    Buffer body;
+    JsonOut out;
+    if (refusal) {
+        (void)error_set(&error, ERR_BUSY, "%s", text);
+        server_reply_error(exchange, refusal, &error);
+        return;
+    }
+    buffer_init(&body, 64);
+    json_begin(&out, &body);
+    json_raw(&out, "{\"status\":\"ok\"}");
+    reply_written(exchange, &out);
+}
+
+void api_livez(Server *server, Exchange *exchange, const char *tail)
+{
+    (void)tail;
+    reply_health(exchange, engine_alive(server) ? 0 : HTTP_ERR_UNHEALTHY, "the engine has stalled");
+}
+
+void api_readyz(Server *server, Exchange *exchange, const char *tail)
+{
+    (void)tail;
+    int refusal = server_refusal(server);
+    if (!refusal && !engine_alive(server)) refusal = HTTP_ERR_UNHEALTHY;
+    const char *text = refusal == HTTP_ERR_LOADING    ? "the model is still loading"
+                       : refusal == HTTP_ERR_DRAINING ? "the server is shutting down"
+                                                      : "the engine has stalled";
+    reply_health(exchange, refusal, text);
+}
+
+void api_metrics(Server *server, Exchange *exchange, const char *tail)
+{
+    (void)tail;
+    Buffer body;
+    Error error;
+    buffer_init(&body, MAX_PAGE_BYTES);
+    const char *model = server->model ? server->model->names[0] : "";
+    if (metrics_write(&server->metrics, model, clock_now_usec(), &body, &error))
+        exchange_reply(exchange, &(HttpReply){.status = 200, .body = &body,
+                                              .content_type = "text/plain; version=0.0.4; charset=utf-8"});
+    else
+        server_reply_error(exchange, (int)error.code, &error);
+    buffer_done(&body);
+}
+
+static bool read_abort(const Buffer *body, cJSON **ret_json, const char **ret_id, Error *error)
+{
+    cJSON *json;
+    if (!json_parse(body->data ? body->data : "", body->n, &json, error)) return false;
+    const cJSON *item = cJSON_IsObject(json) ? json_member(json, "request_id") : NULL;
+    bool ok = item ? json_get_string(item, "request_id", ret_id, error)
+                   : error_set_param(error, ERR_INVALID, "request_id", "'request_id' is missing");
+    if (ok)
+        *ret_json = json;
+    else
+        cJSON_Delete(json);
+    return ok;
+}
+
+void api_abort(Server *server, Exchange *exchange, const char *tail)
+{
+    (void)tail;
+    Error error;
+    cJSON *json;
+    const char *id;
+    if (!read_abort(exchange_body(exchange), &json, &id, &error)) {
+        server_reply_error(exchange, (int)error.code, &error);
+        return;
+    }
+    Buffer body;
+    JsonOut out;
+    buffer_init(&body, 64);
+    json_begin(&out, &body);
+    json_rawf(&out, "{\"aborted\":%u}", generation_abort(server, id));
+    cJSON_Delete(json);
+    reply_written(exchange, &out);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/api_job.h"
+
+#include <stdlib.h>
+
+enum { MAX_ANSWER_BYTES = 256 << 20 };
+
+static bool run_job(ApiJob *job, Error *error)
+{
+    if (!json_parse(job->body ? job->body : "", job->body_bytes, &job->json, error)) return false;
+    if (!cJSON_IsObject(job->json))
+        return error_set(error, ERR_INVALID, "the request body must be a JSON object, not %s", json_type_name(job->json));
+    return job->run(job, error);
+}
+
+static void on_work(uv_work_t *work)
+{
+    ApiJob *job = work->data;
+    job->failed = !run_job(job, &job->error);
+    cJSON_Delete(job->json);
+    job->json = NULL;
+    free(job->body);
+    job->body = NULL;
+}
+
+static void reply(ApiJob *job)
+{
+    if (!job->exchange) return;
+    if (job->failed)
+        server_reply_error(job->exchange, job->fault ? job->fault : (int)job->error.code, &job->error);
+    else
+        server_reply_json(job->exchange, &job->answer);
+}
+
+static void job_free(ApiJob *job)
+{
+    buffer_done(&job->answer);
+    free(job->body);
+    free(job);
+}
+
+static void on_done(uv_work_t *work, int status)
+{
+    (void)status; /* never cancelled */
+    ApiJob *job = work->data;
+    job->server->n_jobs--;
+    job->server->metrics.unknown_fields += job->unknown_fields;
+    if (job->exchange) exchange_set_owner(job->exchange, NULL, NULL);
+    if (job->done)
+        job->done(job);
+    else
+        reply(job);
+    job_free(job);
+}
+
+static void on_closed(void *owner)
+{
+    ((ApiJob *)owner)->exchange = NULL;
+}
+
+bool api_job_start(Server *server, Exchange *exchange, void *user, bool (*run)(ApiJob *, Error *), void (*done)(ApiJob *))
+{
+    ApiJob *job = calloc(1, sizeof *job);
+    if (!job) {
+        Error error;
+        (void)error_set(&error, ERR_NO_MEMORY, "no memory for a request");
+        server_reply_error(exchange, ERR_NO_MEMORY, &error);
+        return false;
+    }
+    *job = (ApiJob){.server = server, .model = server->model, .exchange = exchange, .user = user, .run = run, .done = done};
+    job->work.data = job;
+    buffer_init(&job->answer, MAX_ANSWER_BYTES);
+    job->body = exchange_take_body(exchange, &job->body_bytes);
+    exchange_set_owner(exchange, on_closed, job);
+    server->n_jobs++;
+    uv_queue_work(server->params.loop, &job->work, on_work, on_done); /* fails only without a callback */
+    return true;
+}

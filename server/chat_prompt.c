@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/chat_prompt.h"
+#include "base/clock.h"
+#include "server/chat_messages.h"
+
+/* A token is seldom longer than this many bytes; a prompt far beyond the context need not be rendered to its end. */
+enum { MIN_PROMPT_BYTES = 4 << 20, BYTES_PER_TOKEN = 64 };
+
+/* chat_template_kwargs with reasoning_effort among them. *ret_kwargs: NULL or a copy that the caller deletes. */
+static bool build_kwargs(const ApiParams *params, cJSON **ret_kwargs, Error *error)
+{
+    cJSON *kwargs = params->chat_template_kwargs ? cJSON_Duplicate(params->chat_template_kwargs, 1) : cJSON_CreateObject();
+    if (!kwargs) return error_set(error, ERR_NO_MEMORY, "no memory for chat_template_kwargs");
+    bool add = params->reasoning_effort && !json_member(kwargs, "reasoning_effort");
+    if (add && !cJSON_AddStringToObject(kwargs, "reasoning_effort", params->reasoning_effort)) {
+        cJSON_Delete(kwargs);
+        return error_set(error, ERR_NO_MEMORY, "no memory for chat_template_kwargs");
+    }
+    *ret_kwargs = kwargs;
+    return true;
+}
+
+bool chat_prompt_render(ApiJob *job, const ApiParams *params, ChatPrompt *ret_prompt, Error *error)
+{
+    cJSON *kwargs = NULL;
+    if (!chat_messages_normalise(job->json, error)) return false;
+    if (!job->model->chat_template)
+        return error_set_param(error, ERR_TEMPLATE, "messages", "this model has no chat template; use /v1/completions");
+    if (!build_kwargs(params, &kwargs, error)) return false;
+    ChatInput input = {
+        .messages = json_member(job->json, "messages"),
+        .kwargs = kwargs,
+        .add_generation_prompt = params->add_generation_prompt,
+        .continue_final_message = params->continue_final_message,
+        .now_unix = clock_unix_seconds(),
+    };
+    size_t max_bytes = (size_t)job->model->context * BYTES_PER_TOKEN;
+    if (max_bytes < MIN_PROMPT_BYTES) max_bytes = MIN_PROMPT_BYTES;
+    bool ok = chat_template_render(job->model->chat_template, &input, max_bytes, ret_prompt, error);
+    cJSON_Delete(kwargs);
+    return ok;
+}
+
+bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, Error *error)
+{
+    ChatPrompt prompt;
+    if (!chat_prompt_render(job, params, &prompt, error)) return false;
+    TokEncode encode = {
+        .text = prompt.text.data ? prompt.text.data : "",
+        .n = prompt.text.n,
+        .trusted = prompt.trusted,
+        .n_trusted = prompt.n_trusted,
+        .add_special = true,
+    };
+    bool ok = tok_encode(job->model->tokenizer, &encode, list, error);
+    chat_prompt_done(&prompt);
+    return ok;
+}

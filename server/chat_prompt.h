@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages of a request body to prompt text and tokens, through the model's template. Pool thread. */
+#pragma once
+#include "server/api_job.h"
+#include "server/api_params.h"
+
+/* Normalises job->json's messages and renders them. The caller ends *ret_prompt with chat_prompt_done. */
+LW_CHECK bool chat_prompt_render(ApiJob *job, const ApiParams *params, ChatPrompt *ret_prompt, Error *error);
+/* The same down to ids; special tokens of the template are recognised, text of the messages stays text. */
+LW_CHECK bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, Error *error);

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* longwave serve: wires configuration, engine and server together. The socket is open before the model is loaded. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "server/cmd/cmd.h"
+#include "server/server.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+enum { MAX_NAMES = 16, LOGIT_ROWS = 8 };
+
+typedef struct Serve {
+    Config config;
+    uv_loop_t loop;
+    uv_work_t load;
+    Server *server;
+    Engine *engine;
+    ServedModel model;
+    const char *names[MAX_NAMES];
+    char alias[512], fingerprint[24];
+    Error load_error;
+    bool loaded, failed, stopping;
+} Serve;
+
+/* alias may be several names, separated by commas. */
+static bool split_names(Serve *serve, Error *error)
+{
+    const char *given = serve->config.alias ? serve->config.alias : engine_shape(serve->engine)->name;
+    if (strlen(given) >= sizeof serve->alias)
+        return error_set_param(error, ERR_INVALID, "alias", "alias has more than %zu bytes", sizeof serve->alias - 1);
+    snprintf(serve->alias, sizeof serve->alias, "%s", given);
+    char *rest = NULL;
+    const char *separators = serve->config.alias ? "," : "";
+    for (char *name = strtok_r(serve->alias, separators, &rest); name; name = strtok_r(NULL, separators, &rest)) {
+        if (serve->model.n_names == MAX_NAMES)
+            return error_set_param(error, ERR_INVALID, "alias", "alias has more than %d names", MAX_NAMES);
+        serve->names[serve->model.n_names++] = name;
+    }
+    return serve->model.n_names || error_set_param(error, ERR_INVALID, "alias", "alias has no name in it");
+}
+
+/* Changes with the weights' origin and with this program (FNV-1a). */
+static void make_fingerprint(Serve *serve, uint64_t bytes, int64_t modified)
+{
+    char text[512];
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    int n = snprintf(text, sizeof text, "%s|%llu|%lld|%s", engine_shape(serve->engine)->name, (unsigned long long)bytes,
+                     (long long)modified, LW_VERSION);
+    for (int i = 0; i < n && text[i]; i++) hash = (hash ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3);
+    snprintf(serve->fingerprint, sizeof serve->fingerprint, "fp_%016llx", (unsigned long long)hash);
+}
+
+static bool describe_model(Serve *serve, Error *error)
+{
+    struct stat st;
+    Engine *engine = serve->engine;
+    int64_t modified = stat(serve->config.model, &st) ? clock_unix_seconds() : (int64_t)st.st_mtime;
+    if (!split_names(serve, error)) return false;
+    make_fingerprint(serve, gguf_file_bytes(engine_gguf(engine)), modified);
+    serve->model.names = serve->names;
+    serve->model.architecture = engine_shape(engine)->architecture;
+    serve->model.fingerprint = serve->fingerprint;
+    serve->model.size_bytes = gguf_file_bytes(engine_gguf(engine));
+    serve->model.created_unix = modified;
+    serve->model.context = engine_context(engine);
+    serve->model.tokenizer = engine_tokenizer(engine);
+    serve->model.chat_template = engine_chat_template(engine);
+    if (engine_chat_template_error(engine))
+        log_warn("chat template ignored: %s", engine_chat_template_error(engine)->text);
+    return true;
+}
+
+static void on_load(uv_work_t *work)
+{
+    Serve *serve = work->data;
+    EngineParams params = {
+        .model_path = serve->config.model,
+        .context = serve->config.context,
+        .max_sequences = 1,
+        .max_batch_rows = serve->config.prefill_chunk,
+        .max_logit_rows = LOGIT_ROWS,
+        .n_threads = serve->config.threads,
+        .kv_type = serve->config.kv_type,
+        .world = 1,
+    };
+    serve->loaded = engine_open(&params, &serve->engine, &serve->load_error) && describe_model(serve, &serve->load_error);
+}
+
+static void on_loaded(uv_work_t *work, int status)
+{
+    (void)status; /* never cancelled */
+    Serve *serve = work->data;
+    Error *error = &serve->load_error;
+    if (serve->stopping) return;
+    WorkerParams params = {
+        .engine = serve->engine,
+        .max_queue = serve->config.max_queue,
+        .prefill_chunk = serve->config.prefill_chunk,
+    };
+    if (serve->loaded && server_attach(serve->server, &serve->model, &params, error)) {
+        log_info("ready: model '%s', context %u tokens, %s", serve->model.names[0], serve->model.context,
+                 engine_device_name(serve->engine));
+        return;
+    }
+    log_error("cannot serve '%s': %s", serve->config.model, error->text);
+    serve->failed = true;
+    uv_stop(&serve->loop);
+}
+
+static bool start_server(Serve *serve, Error *error)
+{
+    const Config *config = &serve->config;
+    ServerParams params;
+    server_defaults(&params);
+    params.loop = &serve->loop;
+    params.host = config->host;
+    params.port = config->port;
+    params.api_key_file = config->api_key_file;
+    params.api_key = config->api_key;
+    params.max_body_bytes = config->max_body;
+    params.max_queue_tokens = config->max_queue_tokens;
+    params.max_output_tokens = config->max_output_tokens;
+    params.drain_timeout_ms = config->drain_timeout_s * 1000;
+    params.request_timeout_ms = config->request_timeout_s * 1000;
+    if (!server_start(&params, &serve->server, error)) return false;
+    if (!server_watch_signals(serve->server, error)) return false;
+    if (server_port(serve->server))
+        log_info("listening on http://%s:%u", config->host, server_port(serve->server));
+    else
+        log_info("listening on %s", config->host);
+    return true;
+}
+
+/* A connection is a descriptor. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit); /* the old limit serves, with fewer connections */
+}
+
+static bool serve_run(Serve *serve, Error *error)
+{
+    int code = uv_loop_init(&serve->loop);
+    if (code) return error_set(error, ERR_IO, "cannot make an event loop: %s", uv_strerror(code));
+    raise_descriptor_limit();
+    bool ok = start_server(serve, error);
+    if (ok) {
+        serve->load.data = serve;
+        uv_queue_work(&serve->loop, &serve->load, on_load, on_loaded);
+        uv_run(&serve->loop, UV_RUN_DEFAULT);
+    }
+    serve->stopping = true;
+    server_free(serve->server); /* waits for the pool, so for a load in progress */
+    engine_close(serve->engine);
+    uv_loop_close(&serve->loop);
+    return ok;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    Error error;
+    bool help = false;
+    int status = 0;
+    Serve *serve = calloc(1, sizeof *serve);
+    if (!serve) {
+        fputs("longwave serve: out of memory\n", stderr);
+        return 1;
+    }
+    if (!config_load(CMD_SERVE, argc, argv, &serve->config, &help, &error)) {
+        fprintf(stderr, "longwave serve: %s\n", error.text);
+        free(serve);
+        return 2;
+    }
+    log_configure(serve->config.log_level, serve->config.log_format);
+    if (help) {
+        config_print_help(CMD_SERVE, "longwave");
+    } else if (!serve->config.model) {
+        fputs("longwave serve: give a model: -m FILE\n", stderr);
+        status = 2;
+    } else if (!serve_run(serve, &error)) {
+        fprintf(stderr, "longwave serve: %s\n", error.text);
+        status = 1;
+    }
+    if (serve->failed) status = 1;
+    config_done(&serve->config);
+    free(serve);
+    return status;
+}

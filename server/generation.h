@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One chat or completion call from its body to its last byte: prepared in the pool, submitted as one Request a prompt,
+ * answered as a stream or as one object. The client's departure, an abort, a failure and the drain end it. Loop thread,
+ * but for the plan, which the pool fills.
+ */
+#pragma once
+#include "server/api_answer.h"
+#include "server/api_job.h"
+#include "server/api_params.h"
+
+enum { GENERATION_MAX_PROMPTS = 256 };
+
+/* What the pool makes of a request body. */
+typedef struct GenerationPlan {
+    AnswerKind kind;
+    uint32_t n_requests, n_choices; /* choices of one request */
+    Request *requests[GENERATION_MAX_PROMPTS]; /* owned until submitted; ids are given then */
+    Buffer echo[GENERATION_MAX_PROMPTS];       /* text of the prompt, where it is to be repeated */
+    bool stream, include_usage, want_logprobs;
+    uint32_t n_top_logprobs;
+    char model[128], request_id[130];
+} GenerationPlan;
+
+/* Starts the job; run fills job->user, a GenerationPlan that is zeroed before. */
+void generation_start(Server *server, Exchange *exchange, AnswerKind kind, bool (*run)(ApiJob *job, Error *error));
+
+/* Pool thread. Reads the shared fields; refuses a model that is not served. */
+LW_CHECK bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *error);
+/* Pool thread. Adds one prompt, checks that it fits; param: the field that an error names; takes nothing. */
+LW_CHECK bool generation_add_prompt(ApiJob *job, const ApiParams *params, const TokenList *tokens, const char *param,
+                                    Error *error);
+
+/* For /v1/abort: id of the answer or the client's request_id. How many ended. */
+uint32_t generation_abort(Server *server, const char *id);
+void generation_fail_all(Server *server, int kind, const Error *error);
+/* Sends comments on silent streams. */
+void generation_ping_all(Server *server, uint64_t now_usec);

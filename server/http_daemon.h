@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libmicrohttpd inside the libuv loop. Owns connections, their deadlines and the bytes on their way out; knows nothing of
+ * the API. An Exchange is one request and its answer. Everything runs on the loop thread; nothing here blocks.
+ *
+ * A client that closes, or half-closes, its side while it waits counts as gone.
+ */
+#pragma once
+#include "base/buffer.h"
+#include <uv.h>
+
+typedef struct HttpDaemon HttpDaemon;
+typedef struct Exchange Exchange;
+
+typedef struct HttpParams {
+    uv_loop_t *loop;
+    int listen_fd; /* becomes the daemon's */
+    uint64_t max_body_bytes;
+    size_t max_output_bytes;  /* unsent bytes of a stream beyond which its client is cut off */
+    uint32_t head_timeout_ms; /* from a connection's start, or its last answer, to the end of the next head */
+    uint32_t body_timeout_ms; /* from the end of a head to the end of its body */
+    uint32_t max_connections;
+    void *arg;
+    /* The head is complete. May reply (refuse) already; must not begin a stream. */
+    void (*on_head)(void *arg, Exchange *exchange);
+    /* Head and body are complete and nothing was replied: reply or begin a stream, now or later. */
+    void (*on_request)(void *arg, Exchange *exchange);
+    /* An exchange is over, well or not; status 0: no answer went out. */
+    void (*on_closed)(void *arg, unsigned status);
+} HttpParams;
+
+LW_CHECK bool http_daemon_start(const HttpParams *params, HttpDaemon **ret_daemon, Error *error);
+/* No new connections; answers carry Connection: close. */
+void http_daemon_quiesce(HttpDaemon *daemon);
+uint32_t http_daemon_open_exchanges(const HttpDaemon *daemon);
+/* Cuts what is open and frees; its uv handles need one more turn of the loop to close. NULL is fine. */
+void http_daemon_stop(HttpDaemon *daemon);
+
+const char *exchange_method(const Exchange *exchange);
+const char *exchange_path(const Exchange *exchange);
+/* Value of a request header or NULL; valid while the exchange lives. */
+const char *exchange_header(const Exchange *exchange, const char *name);
+const Buffer *exchange_body(const Exchange *exchange);
+/* Hands the body's bytes over; the caller frees them. */
+char *exchange_take_body(Exchange *exchange, size_t *ret_n);
+/* on_closed(owner) tells once that the exchange is over; its pointer is dead after that. */
+void exchange_set_owner(Exchange *exchange, void (*on_closed)(void *owner), void *owner);
+
+typedef struct HttpReply {
+    unsigned status;
+    const char *content_type; /* NULL: no body */
+    Buffer *body;             /* its bytes are taken; NULL: empty */
+    const char *allow;        /* 405 and OPTIONS */
+    const char *challenge;    /* 401: WWW-Authenticate */
+    unsigned retry_after_s;   /* 0: none */
+    bool close;               /* end the connection after this answer */
+} HttpReply;
+
+/* One reply an exchange; its second one, or one after a stream began, is ignored. */
+void exchange_reply(Exchange *exchange, const HttpReply *reply);
+bool exchange_replied(const Exchange *exchange);
+
+/* 200 with SSE headers; then writes; then the end. */
+LW_CHECK bool exchange_stream_begin(Exchange *exchange, Error *error);
+/* False when the client is too slow or memory is out; on_closed follows. */
+LW_CHECK bool exchange_stream_write(Exchange *exchange, const char *bytes, size_t n);
+/* close: the connection ends with the stream. */
+void exchange_stream_end(Exchange *exchange, bool close);

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The one table from what went wrong to HTTP status and OpenAI error object. Kinds below ERR_COUNT are ErrorCodes; the
+ * rest exist only on the HTTP side. Any thread.
+ */
+#pragma once
+#include "server/json_out.h"
+
+typedef enum HttpErrorKind {
+    HTTP_ERR_MODEL = ERR_COUNT, /* the model asked for is not served */
+    HTTP_ERR_URL,
+    HTTP_ERR_METHOD,
+    HTTP_ERR_KEY,
+    HTTP_ERR_BODY_SIZE,
+    HTTP_ERR_MEDIA_TYPE,
+    HTTP_ERR_FRAMING,
+    HTTP_ERR_TRANSFER_CODING,
+    HTTP_ERR_LOADING,
+    HTTP_ERR_DRAINING,
+    HTTP_ERR_UNHEALTHY,
+    HTTP_ERR_COUNT
+} HttpErrorKind;
+
+typedef struct HttpErrorRow {
+    unsigned status;
+    const char *type;
+    const char *code;        /* NULL: null */
+    unsigned retry_after_s;  /* 0: no Retry-After */
+} HttpErrorRow;
+
+/* kind: an ErrorCode or an HttpErrorKind; anything else is an internal error. */
+const HttpErrorRow *http_error_row(int kind);
+/* {"error":{...}} without a line end. */
+void http_error_write(JsonOut *out, int kind, const Error *error);

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/http_exchange.h"
+#include "base/clock.h"
+#include "server/http_error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+enum {
+    STREAM_BLOCK_BYTES = 4096,
+    STREAM_HARD_BYTES = 64 << 20,  /* one frame may be large (a long echo); nothing may be larger than this */
+    SMALL_BODY_BYTES = 64 << 10,   /* a refused body up to here is read, so that the connection stays usable */
+    DROPPED_BODY_FACTOR = 2,       /* a chunked body beyond this many times the limit is cut off */
+};
+
+static void resume(Exchange *exchange)
+{
+    exchange->daemon->dirty = true;
+    if (!exchange->suspended) return;
+    exchange->suspended = false;
+    MHD_resume_connection(exchange->mhd);
+}
+
+static void suspend(Exchange *exchange)
+{
+    exchange->suspended = true;
+    MHD_suspend_connection(exchange->mhd);
+}
+
+void http_exchange_kill(Exchange *exchange)
+{
+    exchange->dead = true;
+    resume(exchange);
+}
+
+static void free_handle(uv_handle_t *handle)
+{
+    free(handle);
+}
+
+static void watch_stop(Exchange *exchange)
+{
+    if (!exchange->watch) return;
+    uv_poll_stop(exchange->watch);
+    uv_close((uv_handle_t *)exchange->watch, free_handle);
+    exchange->watch = NULL;
+}
+
+static void on_departure(uv_poll_t *poll, int status, int events)
+{
+    Exchange *exchange = poll->data;
+    if (status >= 0 && !(events & UV_DISCONNECT)) return;
+    watch_stop(exchange);
+    http_exchange_kill(exchange);
+}
+
+/* A suspended connection is not watched by MHD, and one that only writes notices a departure late. */
+static void watch_start(Exchange *exchange)
+{
+    if (exchange->watch) return;
+    uv_poll_t *watch = malloc(sizeof *watch);
+    if (!watch) return;
+    watch->data = exchange;
+    if (uv_poll_init(exchange->daemon->params.loop, watch, exchange->connection->fd)) {
+        free(watch);
+        return;
+    }
+    uv_poll_start(watch, UV_DISCONNECT, on_departure);
+    exchange->watch = watch;
+}
+
+/* ---- answers ---- */
+
+static void add_header(struct MHD_Response *response, const char *name, const char *value)
+{
+    if (value) (void)MHD_add_response_header(response, name, value); /* fails only without memory */
+}
+
+void exchange_reply(Exchange *exchange, const HttpReply *reply)
+{
+    if (exchange_replied(exchange)) return;
+    size_t n = reply->body ? reply->body->n : 0;
+    char *bytes = n ? buffer_take(reply->body) : NULL;
+    exchange->response = MHD_create_response_from_buffer(n, bytes, n ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    if (!exchange->response) {
+        free(bytes);
+        http_exchange_kill(exchange);
+        return;
+    }
+    exchange->status = reply->status;
+    char seconds[16];
+    snprintf(seconds, sizeof seconds, "%u", reply->retry_after_s);
+    add_header(exchange->response, "Content-Type", reply->content_type);
+    add_header(exchange->response, "Allow", reply->allow);
+    add_header(exchange->response, "WWW-Authenticate", reply->challenge);
+    add_header(exchange->response, "Retry-After", reply->retry_after_s ? seconds : NULL);
+    add_header(exchange->response, "Connection", reply->close || exchange->daemon->quiesced ? "close" : NULL);
+    resume(exchange);
+}
+
+bool exchange_replied(const Exchange *exchange)
+{
+    return exchange->response || exchange->dead;
+}
+
+static ssize_t read_stream(void *arg, uint64_t position, char *bytes, size_t max)
+{
+    (void)position;
+    Exchange *exchange = arg;
+    if (exchange->dead) return MHD_CONTENT_READER_END_WITH_ERROR;
+    size_t n = exchange->out.n < max ? exchange->out.n : max;
+    if (n) {
+        memcpy(bytes, exchange->out.data, n);
+        buffer_consume(&exchange->out, n);
+        return (ssize_t)n;
+    }
+    if (exchange->stream_ended) return MHD_CONTENT_READER_END_OF_STREAM;
+    suspend(exchange); /* returning 0 without it would spin */
+    return 0;
+}
+
+bool exchange_stream_begin(Exchange *exchange, Error *error)
+{
+    exchange->response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, exchange, NULL);
+    if (!exchange->response) return error_set(error, ERR_NO_MEMORY, "no memory for a stream");
+    exchange->status = 200;
+    exchange->streaming = true;
+    buffer_init(&exchange->out, STREAM_HARD_BYTES);
+    add_header(exchange->response, "Content-Type", "text/event-stream; charset=utf-8");
+    add_header(exchange->response, "Cache-Control", "no-cache");
+    add_header(exchange->response, "X-Accel-Buffering", "no");
+    add_header(exchange->response, "Connection", exchange->daemon->quiesced ? "close" : NULL);
+    resume(exchange);
+    return true;
+}
+
+bool exchange_stream_write(Exchange *exchange, const char *bytes, size_t n)
+{
+    Error error;
+    if (exchange->dead) return false;
+    if (exchange->out.n <= exchange->daemon->params.max_output_bytes &&
+        buffer_append(&exchange->out, bytes, n, &error)) {
+        resume(exchange);
+        return true;
+    }
+    /* MHD asks for content only when the socket takes some: a client that does not read must lose its socket. */
+    shutdown(exchange->connection->fd, SHUT_RDWR);
+    http_exchange_kill(exchange);
+    return false;
+}
+
+void exchange_stream_end(Exchange *exchange, bool close)
+{
+    exchange->stream_ended = true;
+    exchange->close_after = close;
+    resume(exchange);
+}
+
+/* ---- framing ---- */
+
+typedef struct Framing {
+    unsigned lengths, codings;
+    const char *length, *coding;
+} Framing;
+
+static enum MHD_Result count_framing(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    (void)kind;
+    Framing *framing = arg;
+    if (!strcasecmp(name, "Content-Length")) {
+        framing->lengths++;
+        framing->length = value ? value : "";
+    } else if (!strcasecmp(name, "Transfer-Encoding")) {
+        framing->codings++;
+        framing->coding = value ? value : "";
+    }
+    return MHD_YES;
+}
+
+static void refuse(Exchange *exchange, int kind, const char *text)
+{
+    Error error = {.code = ERR_INVALID};
+    snprintf(error.text, sizeof error.text, "%s", text);
+    Buffer body;
+    buffer_init(&body, 4096);
+    JsonOut out;
+    json_begin(&out, &body);
+    http_error_write(&out, kind, &error);
+    exchange_reply(exchange, &(HttpReply){.status = http_error_row(kind)->status, .content_type = "application/json",
+                                          .body = &body, .close = true});
+    buffer_done(&body);
+}
+
+/* What MHD lets pass and proxies disagree about. *ret_length: bytes of the body as announced, UINT64_MAX when chunked. */
+static bool check_framing(Exchange *exchange, uint64_t *ret_length)
+{
+    Framing framing = {0};
+    MHD_get_connection_values(exchange->mhd, MHD_HEADER_KIND, count_framing, &framing);
+    *ret_length = framing.codings ? UINT64_MAX : 0;
+    if (framing.lengths + framing.codings > 1)
+        refuse(exchange, HTTP_ERR_FRAMING, "more than one Content-Length or Transfer-Encoding header");
+    else if (framing.codings && strcasecmp(framing.coding, "chunked"))
+        refuse(exchange, HTTP_ERR_TRANSFER_CODING, "the only transfer coding is 'chunked'");
+    else if (framing.lengths && (!*framing.length || framing.length[strspn(framing.length, "0123456789")]))
+        refuse(exchange, HTTP_ERR_FRAMING, "Content-Length is not a number");
+    else if (framing.lengths)
+        *ret_length = strtoull(framing.length, NULL, 10); /* saturates */
+    if (exchange_replied(exchange)) return false;
+    if (*ret_length == UINT64_MAX && framing.codings) return true;
+    if (*ret_length <= exchange->daemon->params.max_body_bytes) return true;
+    refuse(exchange, HTTP_ERR_BODY_SIZE, "the request body is larger than this server takes");
+    return false;
+}
+
+/* ---- life ---- */
+
+static Exchange *exchange_new(HttpDaemon *daemon, struct MHD_Connection *mhd, const char *url, const char *method)
+{
+    HttpConnection *connection = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    Exchange *exchange = connection ? calloc(1, sizeof *exchange) : NULL;
+    if (!exchange) return NULL;
+    exchange->daemon = daemon;
+    exchange->mhd = mhd;
+    exchange->connection = connection;
+    exchange->method = strdup(method);
+    exchange->path = strdup(url);
+    buffer_init(&exchange->body, (size_t)daemon->params.max_body_bytes);
+    if (!exchange->method || !exchange->path) {
+        free(exchange->method);
+        free(exchange->path);
+        free(exchange);
+        return NULL;
+    }
+    exchange->next = daemon->exchanges;
+    exchange->link = &daemon->exchanges;
+    if (exchange->next) exchange->next->link = &exchange->next;
+    daemon->exchanges = exchange;
+    daemon->n_exchanges++;
+    return exchange;
+}
+
+static enum MHD_Result queue_response(Exchange *exchange)
+{
+    exchange->connection->deadline_usec = 0;
+    exchange->queued = true;
+    return MHD_queue_response(exchange->mhd, exchange->status, exchange->response);
+}
+
+static enum MHD_Result begin(HttpDaemon *daemon, struct MHD_Connection *mhd, const char *url, const char *method,
+                             void **user)
+{
+    Exchange *exchange = exchange_new(daemon, mhd, url, method);
+    if (!exchange) return MHD_NO;
+    *user = exchange;
+    exchange->connection->deadline_usec = clock_now_usec() + daemon->params.body_timeout_ms * UINT64_C(1000);
+    uint64_t length;
+    if (!check_framing(exchange, &length)) return queue_response(exchange);
+    daemon->params.on_head(daemon->params.arg, exchange);
+    if (exchange->dead) return MHD_NO;
+    /* MHD takes an answer now or after the whole body; now means that the connection is lost. */
+    return exchange->response && length > SMALL_BODY_BYTES ? queue_response(exchange) : MHD_YES;
+}
+
+static bool take_upload(Exchange *exchange, const char *bytes, size_t n)
+{
+    uint64_t max = exchange->daemon->params.max_body_bytes;
+    Error error;
+    if (exchange->response) return true; /* refused: read and dropped */
+    if (!exchange->dropped_bytes && n <= max - exchange->body.n) return buffer_append(&exchange->body, bytes, n, &error);
+    if (!exchange->dropped_bytes) exchange->dropped_bytes = exchange->body.n;
+    buffer_done(&exchange->body);
+    exchange->dropped_bytes += n;
+    return exchange->dropped_bytes / DROPPED_BODY_FACTOR <= max;
+}
+
+static void dispatch(Exchange *exchange)
+{
+    exchange->dispatched = true;
+    exchange->connection->deadline_usec = 0;
+    if (exchange->dropped_bytes)
+        refuse(exchange, HTTP_ERR_BODY_SIZE, "the request body is larger than this server takes");
+    if (!exchange_replied(exchange)) exchange->daemon->params.on_request(exchange->daemon->params.arg, exchange);
+}
+
+enum MHD_Result http_on_access(void *arg, struct MHD_Connection *mhd, const char *url, const char *method,
+                               const char *version, const char *upload, size_t *upload_n, void **user)
+{
+    (void)version;
+    Exchange *exchange = *user;
+    if (!exchange) return begin(arg, mhd, url, method, user);
+    if (*upload_n) {
+        size_t n = *upload_n;
+        *upload_n = 0;
+        return take_upload(exchange, upload, n) ? MHD_YES : MHD_NO;
+    }
+    if (!exchange->dispatched) dispatch(exchange);
+    if (exchange->dead) return MHD_NO;
+    if (exchange->response) {
+        if (exchange->streaming) watch_start(exchange);
+        return queue_response(exchange);
+    }
+    watch_start(exchange);
+    suspend(exchange);
+    return MHD_YES;
+}
+
+void http_on_completed(void *arg, struct MHD_Connection *mhd, void **user, enum MHD_RequestTerminationCode why)
+{
+    (void)mhd;
+    (void)why;
+    HttpDaemon *daemon = arg;
+    Exchange *exchange = *user;
+    if (!exchange) return;
+    *user = NULL;
+    watch_stop(exchange); /* before MHD closes the descriptor */
+    if (exchange->on_closed) exchange->on_closed(exchange->owner);
+    exchange->connection->deadline_usec = clock_now_usec() + daemon->params.head_timeout_ms * UINT64_C(1000);
+    if (exchange->close_after) shutdown(exchange->connection->fd, SHUT_RDWR); /* its headers promised keep-alive */
+    *exchange->link = exchange->next;
+    if (exchange->next) exchange->next->link = exchange->link;
+    daemon->n_exchanges--;
+    if (exchange->response) MHD_destroy_response(exchange->response);
+    buffer_done(&exchange->body);
+    buffer_done(&exchange->out);
+    free(exchange->method);
+    free(exchange->path);
+    unsigned status = exchange->queued ? exchange->status : 0;
+    free(exchange);
+    daemon->params.on_closed(daemon->params.arg, status);
+}
+
+/* ---- reading ---- */
+
+const char *exchange_method(const Exchange *exchange)
+{
+    return exchange->method;
+}
+
+const char *exchange_path(const Exchange *exchange)
+{
+    return exchange->path;
+}
+
+const char *exchange_header(const Exchange *exchange, const char *name)
+{
+    return MHD_lookup_connection_value(exchange->mhd, MHD_HEADER_KIND, name);
+}
+
+const Buffer *exchange_body(const Exchange *exchange)
+{
+    return &exchange->body;
+}
+
+char *exchange_take_body(Exchange *exchange, size_t *ret_n)
+{
+    *ret_n = exchange->body.n;
+    return buffer_take(&exchange->body);
+}
+
+void exchange_set_owner(Exchange *exchange, void (*on_closed)(void *owner), void *owner)
+{
+    exchange->on_closed = on_closed;
+    exchange->owner = owner;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/routes.h"
+#include "server/api.h"
+
+#include <string.h>
+#include <strings.h>
+
+enum {
+    ROUTE_OPEN = 1,   /* needs no key */
+    ROUTE_MODEL = 2,  /* needs a loaded model and a server that is not draining */
+    ROUTE_JSON = 4,   /* takes a JSON body */
+    ROUTE_PREFIX = 8, /* what follows the path is the handler's */
+};
+
+typedef struct Route {
+    const char *method, *path;
+    unsigned flags;
+    ApiHandler *handler;
+} Route;
+
+static const Route routes[] = {
+    {"POST", "/v1/chat/completions", ROUTE_MODEL | ROUTE_JSON, api_chat},
+    {"POST", "/v1/completions", ROUTE_MODEL | ROUTE_JSON, api_completions},
+    {"GET", "/v1/models", ROUTE_MODEL, api_models},
+    {"GET", "/v1/models/", ROUTE_MODEL | ROUTE_PREFIX, api_model},
+    {"POST", "/v1/abort", ROUTE_JSON, api_abort},
+    {"POST", "/tokenize", ROUTE_MODEL | ROUTE_JSON, api_tokenize},
+    {"POST", "/detokenize", ROUTE_MODEL | ROUTE_JSON, api_detokenize},
+    {"POST", "/apply-template", ROUTE_MODEL | ROUTE_JSON, api_apply_template},
+    {"GET", "/livez", ROUTE_OPEN, api_livez},
+    {"GET", "/readyz", ROUTE_OPEN, api_readyz},
+    {"GET", "/health", ROUTE_OPEN, api_readyz},
+    {"GET", "/metrics", 0, api_metrics},
+};
+
+enum { N_ROUTES = sizeof routes / sizeof *routes };
+
+static bool path_matches(const Route *route, const char *path)
+{
+    if (!(route->flags & ROUTE_PREFIX)) return !strcmp(route->path, path);
+    size_t n = strlen(route->path);
+    return !strncmp(route->path, path, n) && path[n];
+}
+
+static bool method_matches(const Route *route, const char *method)
+{
+    return !strcmp(route->method, method) || (!strcmp(route->method, "GET") && !strcmp(method, "HEAD"));
+}
+
+/* NULL when the path or its method is unknown; *ret_known: the row that has the path. */
+static const Route *find_route(const Exchange *exchange, const Route **ret_known)
+{
+    const char *path = exchange_path(exchange), *method = exchange_method(exchange);
+    *ret_known = NULL;
+    for (size_t i = 0; i < N_ROUTES; i++) {
+        if (!path_matches(&routes[i], path)) continue;
+        *ret_known = &routes[i];
+        if (method_matches(&routes[i], method)) return &routes[i];
+    }
+    return NULL;
+}
+
+static const char *allowed_methods(const Route *route)
+{
+    return !strcmp(route->method, "GET") ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+}
+
+static void reply_no_route(Exchange *exchange, const Route *known)
+{
+    Error error;
+    const char *method = exchange_method(exchange), *path = exchange_path(exchange);
+    if (!known) {
+        (void)error_set(&error, ERR_NOT_FOUND, "unknown URL: %.20s %.200s", method, path);
+        server_reply_error(exchange, HTTP_ERR_URL, &error);
+        return;
+    }
+    const char *allow = allowed_methods(known);
+    if (!strcmp(method, "OPTIONS")) {
+        exchange_reply(exchange, &(HttpReply){.status = 204, .allow = allow});
+        return;
+    }
+    (void)error_set(&error, ERR_INVALID, "%.20s is not allowed for %.200s, only %s", method, path, allow);
+    Buffer body;
+    buffer_init(&body, 4096);
+    JsonOut out;
+    json_begin(&out, &body);
+    http_error_write(&out, HTTP_ERR_METHOD, &error);
+    exchange_reply(exchange, &(HttpReply){.status = http_error_row(HTTP_ERR_METHOD)->status, .allow = allow,
+                                          .content_type = "application/json", .body = &body});
+    buffer_done(&body);
+}
+
+/* application/json or application/<anything>+json, parameters ignored; no header at all is taken for JSON. */
+static bool is_json_type(const char *value)
+{
+    if (!value) return true;
+    size_t n = strcspn(value, "; \t");
+    if (n == strlen("application/json") && !strncasecmp(value, "application/json", n)) return true;
+    return n > strlen("application/+json") && !strncasecmp(value, "application/", strlen("application/")) &&
+           !strncasecmp(value + n - strlen("+json"), "+json", strlen("+json"));
+}
+
+static bool check_media_type(Exchange *exchange, Error *error)
+{
+    const char *type = exchange_header(exchange, "Content-Type");
+    const char *coding = exchange_header(exchange, "Content-Encoding");
+    if (!is_json_type(type))
+        return error_set(error, ERR_UNSUPPORTED, "Content-Type must be application/json, not '%.100s'", type);
+    if (coding && strcasecmp(coding, "identity"))
+        return error_set(error, ERR_UNSUPPORTED, "Content-Encoding '%.100s' is not supported", coding);
+    return true;
+}
+
+static void reply_refusal(Exchange *exchange, int kind)
+{
+    Error error;
+    (void)error_set(&error, ERR_BUSY, kind == HTTP_ERR_LOADING ? "the model is still loading" : "the server is shutting down");
+    server_reply_error(exchange, kind, &error);
+}
+
+void routes_on_head(void *arg, Exchange *exchange)
+{
+    Server *server = arg;
+    Error error;
+    const Route *known, *route = find_route(exchange, &known);
+    if (!route) {
+        reply_no_route(exchange, known);
+    } else if (!(route->flags & ROUTE_OPEN) && !auth_allows(server->auth, exchange_header(exchange, "Authorization"))) {
+        (void)error_set(&error, ERR_INVALID, "missing or wrong API key; send it as 'Authorization: Bearer KEY'");
+        server_reply_error(exchange, HTTP_ERR_KEY, &error);
+    } else if ((route->flags & ROUTE_JSON) && !check_media_type(exchange, &error)) {
+        server_reply_error(exchange, HTTP_ERR_MEDIA_TYPE, &error);
+    } else if ((route->flags & ROUTE_MODEL) && server_refusal(server)) {
+        reply_refusal(exchange, server_refusal(server));
+    }
+}
+
+void routes_on_request(void *arg, Exchange *exchange)
+{
+    Server *server = arg;
+    const Route *known, *route = find_route(exchange, &known);
+    const char *tail = exchange_path(exchange) + strlen(route->path);
+    if ((route->flags & ROUTE_MODEL) && server_refusal(server)) /* the phase may have changed during the body */
+        reply_refusal(exchange, server_refusal(server));
+    else
+        route->handler(server, exchange, tail);
+}

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of routes, and what is checked before any handler runs: path, method, key, media type, readiness. */
+#pragma once
+#include "server/server_state.h"
+
+/* HttpParams.on_head and .on_request; arg is the Server. */
+void routes_on_head(void *arg, Exchange *exchange);
+void routes_on_request(void *arg, Exchange *exchange);

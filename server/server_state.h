@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of the server, for the route handlers. Loop thread, but for the fields marked immutable. */
+#pragma once
+#include "server/auth.h"
+#include "server/http_daemon.h"
+#include "server/http_error.h"
+#include "server/inbox.h"
+#include "server/metrics.h"
+#include "server/server.h"
+
+typedef struct Generation Generation;
+
+typedef enum ServerPhase { PHASE_LOADING, PHASE_READY, PHASE_DRAINING, PHASE_STOPPING } ServerPhase;
+
+struct Server {
+    ServerParams params; /* immutable */
+    Auth *auth;          /* immutable */
+    uint16_t port;
+    HttpDaemon *http;
+    ServerPhase phase;
+    const ServedModel *model; /* NULL while loading, then immutable */
+    Worker *worker;           /* NULL while loading */
+    Inbox inbox;
+    Metrics metrics;
+    Generation *generations; /* open ones */
+    uint64_t queued_tokens;  /* prompt tokens of requests that have not started */
+    RequestId last_id;
+    uint32_t n_jobs; /* in uv's pool */
+    uv_async_t wake;
+    uv_timer_t ping, drain;
+    uv_signal_t signals[2];
+    uint64_t drain_until_usec;
+    int n_handles;
+};
+
+/* Counts and replies {"error":...}; allow: for 405. */
+void server_reply_error(Exchange *exchange, int kind, const Error *error);
+void server_reply_json(Exchange *exchange, Buffer *body);
+/* May work be done now? If not, the reason as an HttpErrorKind; 0: yes. */
+int server_refusal(const Server *server);

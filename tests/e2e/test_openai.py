@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The official client library against a real model."""
+import openai
+import pytest
+
+import longwave_server
+
+FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+def test_chat(client):
+    answer = client.chat.completions.create(model="smollm2", messages=FRANCE, temperature=0, max_tokens=40)
+    choice = answer.choices[0]
+    assert "Paris" in choice.message.content
+    assert choice.message.role == "assistant" and choice.finish_reason in ("stop", "length")
+    assert answer.object == "chat.completion" and answer.model == "smollm2" and answer.id.startswith("chatcmpl-")
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert answer.usage.prompt_tokens_details.cached_tokens == 0
+    assert answer.model_extra["longwave"]["timings"]["decode_tokens_per_second"] > 0
+
+
+def test_streaming_chat_equals_the_whole_answer(client):
+    fields = {"model": "smollm2", "messages": FRANCE, "temperature": 0, "max_tokens": 40}
+    whole = client.chat.completions.create(**fields)
+    chunks = list(client.chat.completions.create(**fields, stream=True, stream_options={"include_usage": True}))
+    assert chunks[0].choices[0].delta.role == "assistant" and chunks[0].choices[0].delta.content == ""
+    assert chunks[-1].choices == [] and chunks[-1].usage == whole.usage
+    choices = [chunk.choices[0] for chunk in chunks[:-1]]
+    assert "".join(choice.delta.content or "" for choice in choices) == whole.choices[0].message.content
+    assert [choice.finish_reason for choice in choices if choice.finish_reason] == [whole.choices[0].finish_reason]
+    assert choices[-1].finish_reason and all(chunk.usage is None for chunk in chunks[:-1])
+
+
+def test_completions(client):
+    fields = {"model": "smollm2", "prompt": "The capital of France is", "temperature": 0}
+    whole = client.completions.create(**fields)
+    assert "Paris" in whole.choices[0].text
+    assert whole.object == "text_completion" and whole.id.startswith("cmpl-")
+    assert whole.usage.completion_tokens == 16
+    chunks = list(client.completions.create(**fields, stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
+
+
+def test_several_prompts_and_choices(client):
+    answer = client.completions.create(model="smollm2", prompt=["One, two,", [504, 3575]], n=2, temperature=0, max_tokens=4,
+                                       echo=True)
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert answer.choices[0].text == answer.choices[1].text and answer.choices[0].text.startswith("One, two,")
+    assert answer.choices[2].text == answer.choices[3].text
+
+
+def test_seeds_repeat_and_differ(client):
+    def text(seed):
+        answer = client.chat.completions.create(model="smollm2", messages=FRANCE, temperature=1.2, max_tokens=24, seed=seed)
+        return answer.choices[0].message.content
+
+    assert text(1) == text(1)
+    assert len({text(seed) for seed in range(1, 6)}) > 1
+
+
+def test_content_parts(client):
+    parts = [{"role": "user", "content": [{"type": "text", "text": FRANCE[0]["content"]}]}]
+    fields = {"model": "smollm2", "temperature": 0, "max_tokens": 8}
+    assert (client.chat.completions.create(messages=parts, **fields).choices[0].message.content ==
+            client.chat.completions.create(messages=FRANCE, **fields).choices[0].message.content)
+
+
+def test_models(client):
+    models = client.models.list().data
+    assert [model.id for model in models] == ["smollm2", "second-name"]
+    model = client.models.retrieve("second-name")
+    assert model.owned_by == "longwave" and model.model_extra["longwave"]["max_model_len"] == 8192
+    assert model.model_extra["longwave"]["architecture"] == "llama"
+
+
+@pytest.mark.parametrize("fields, param", [
+    ({"temperature": 3}, "temperature"),
+    ({"extra_body": {"top_k": -7}}, "top_k"),
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
+    ({"stop": [""]}, "stop[0]"),
+    ({"logit_bias": {"99999": 1}}, "logit_bias"),
+    ({"extra_body": {"stop_token_ids": [49152]}}, "stop_token_ids[0]"),
+    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"max_tokens": 9000}, "max_tokens"),
+])
+def test_bad_requests(client, fields, param):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**{"model": "smollm2", "messages": FRANCE, **fields})
+    assert caught.value.param == param and caught.value.type == "invalid_request_error"
+
+
+def test_unknown_model(client):
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="other", messages=FRANCE)
+    assert caught.value.code == "model_not_found" and caught.value.param == "model"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("other")
+
+
+def test_keys(tiny_path):
+    server = longwave_server.Server(tiny_path, "--alias", "tiny", "--api-key", "right")
+    try:
+        with pytest.raises(openai.AuthenticationError) as caught:
+            openai.OpenAI(base_url=server.url, api_key="wrong", max_retries=0).models.list()
+        assert caught.value.code == "invalid_api_key"
+        assert openai.OpenAI(base_url=server.url, api_key="right", max_retries=0).models.list().data[0].id == "tiny"
+        assert server.status("/health") == 200 and server.status("/metrics") == 401
+    finally:
+        assert server.stop() == 0
+
+
+def test_a_full_queue_is_a_rate_limit(tiny_path):
+    server = longwave_server.Server(tiny_path, "--alias", "tiny", "--max-queue", "1")
+    try:
+        client = openai.OpenAI(base_url=server.url, api_key="none", max_retries=0)
+        body = {"prompt": "the", "max_tokens": 4000, "ignore_eos": True, "stream": True}
+        held = [server.open_post("/v1/completions", body)]
+        server.wait_metric("vllm:num_requests_running", lambda value: value == 1)
+        held.append(server.open_post("/v1/completions", body))
+        server.wait_metric("longwave_generations_open", lambda value: value == 2)
+        with pytest.raises(openai.RateLimitError) as caught:
+            client.completions.create(model="tiny", prompt="the")
+        assert caught.value.code == "queue_full" and int(caught.value.response.headers["Retry-After"]) > 0
+        for s in held:
+            s.close()
+    finally:
+        assert server.stop() == 0

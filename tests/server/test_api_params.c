@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/api_params.h"
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <string.h>
+
+enum { N_VOCAB = 1000 };
+
+typedef struct Body {
+    cJSON *json;
+    ApiParams params;
+    Error error;
+    bool ok;
+} Body;
+
+static Body read_body(const char *text, ApiRoute route)
+{
+    Body body = {0};
+    cr_assert(json_parse(text, strlen(text), &body.json, &body.error), "%s", body.error.text);
+    body.ok = api_params_read(body.json, route, N_VOCAB, &body.params, &body.error);
+    return body;
+}
+
+static void refuse(const char *text, ApiRoute route, ErrorCode code, const char *param)
+{
+    Body body = read_body(text, route);
+    cr_expect_not(body.ok, "accepted: %s", text);
+    cr_expect(eq(int, (int)body.error.code, (int)code), "%s: %s", text, body.error.text);
+    cr_expect(eq(str, body.error.param, (char *)param), "%s: %s", text, body.error.text);
+    cJSON_Delete(body.json);
+}
+
+Test(api_params, defaults_are_openais)
+{
+    Body body = read_body("{}", API_CHAT);
+    cr_assert(body.ok);
+    const ApiParams *params = &body.params;
+    cr_expect(params->temperature == 1 && params->top_p == 1 && params->n == 1 && params->repetition_penalty == 1);
+    cr_expect(eq(i64, api_params_max_tokens(params), -1));
+    cr_expect_not(params->stream || params->has_seed || params->logprobs || params->echo || params->ignore_eos);
+    cr_expect(params->add_generation_prompt);
+    cr_expect(eq(u32, params->unknown_fields, 0));
+    cJSON_Delete(body.json);
+}
+
+Test(api_params, every_number_is_range_checked)
+{
+    static const struct {
+        const char *body, *param;
+    } cases[] = {
+        {"{\"temperature\":-0.1}", "temperature"}, {"{\"temperature\":2.1}", "temperature"},
+        {"{\"temperature\":\"1\"}", "temperature"}, {"{\"top_p\":1.5}", "top_p"}, {"{\"min_p\":-1}", "min_p"},
+        {"{\"top_k\":-2}", "top_k"}, {"{\"top_k\":1.5}", "top_k"}, {"{\"presence_penalty\":3}", "presence_penalty"},
+        {"{\"frequency_penalty\":-3}", "frequency_penalty"}, {"{\"repetition_penalty\":0}", "repetition_penalty"},
+        {"{\"seed\":1e19}", "seed"}, {"{\"seed\":\"a\"}", "seed"}, {"{\"max_tokens\":0}", "max_tokens"},
+        {"{\"max_tokens\":-1}", "max_tokens"}, {"{\"max_tokens\":\"5\"}", "max_tokens"},
+        {"{\"max_completion_tokens\":0}", "max_completion_tokens"},
+        {"{\"max_tokens\":2,\"max_completion_tokens\":3}", "max_tokens"},
+        {"{\"min_tokens\":5,\"max_tokens\":4}", "min_tokens"}, {"{\"n\":0}", "n"}, {"{\"n\":129}", "n"},
+        {"{\"stream\":\"false\"}", "stream"}, {"{\"stream\":0}", "stream"}, {"{\"timeout_s\":0}", "timeout_s"},
+        {"{\"priority\":1e9}", "priority"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) refuse(cases[i].body, API_CHAT, ERR_INVALID, cases[i].param);
+}
+
+Test(api_params, stops_ids_and_biases_are_bounded_by_the_vocabulary)
+{
+    refuse("{\"stop\":\"\"}", API_CHAT, ERR_INVALID, "stop");
+    refuse("{\"stop\":[\"a\",\"\"]}", API_CHAT, ERR_INVALID, "stop[1]");
+    refuse("{\"stop\":5}", API_CHAT, ERR_INVALID, "stop");
+    refuse("{\"stop\":[5]}", API_CHAT, ERR_INVALID, "stop[0]");
+    refuse("{\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\",\"14\",\"15\",\"16\","
+           "\"17\"]}", API_CHAT, ERR_INVALID, "stop");
+    refuse("{\"stop_token_ids\":[1,1000]}", API_CHAT, ERR_INVALID, "stop_token_ids[1]");
+    refuse("{\"stop_token_ids\":[-1]}", API_CHAT, ERR_INVALID, "stop_token_ids[0]");
+    refuse("{\"logit_bias\":[]}", API_CHAT, ERR_INVALID, "logit_bias");
+    Body body = read_body("{\"stop\":[\"ab\",\"c\"],\"stop_token_ids\":[0,999]}", API_COMPLETION);
+    cr_assert(body.ok);
+    cr_expect(eq(u32, body.params.n_stops, 2));
+    cr_expect(eq(str, (char *)body.params.stops[0], "ab"));
+    cr_expect(eq(u32, body.params.n_stop_ids, 2));
+    cr_expect(eq(u32, body.params.stop_ids[1], 999));
+    cJSON_Delete(body.json);
+}
+
+static bool read_bias(const char *text, LogitBias **bias, uint32_t *n, Error *error, Arena *arena, cJSON **json)
+{
+    Body body = read_body(text, API_CHAT);
+    cr_assert(body.ok);
+    *json = body.json;
+    return api_params_bias(&body.params, N_VOCAB, arena, bias, n, error);
+}
+
+Test(api_params, logit_bias_names_known_tokens_once)
+{
+    static const char *const wrong[] = {
+        "{\"logit_bias\":{\"1000\":1}}", "{\"logit_bias\":{\"-1\":1}}", "{\"logit_bias\":{\"a\":1}}",
+        "{\"logit_bias\":{\"\":1}}",     "{\"logit_bias\":{\"5\":101}}", "{\"logit_bias\":{\"5\":\"1\"}}",
+        "{\"logit_bias\":{\"5\":1,\"05\":2}}", "{\"logit_bias\":{\"4294967297\":1}}", "{\"logit_bias\":{\"5\":null}}",
+    };
+    Arena arena;
+    Error error;
+    LogitBias *bias;
+    uint32_t n;
+    cJSON *json;
+    arena_init(&arena, 4096, SIZE_MAX);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        cr_expect_not(read_bias(wrong[i], &bias, &n, &error, &arena, &json), "accepted: %s", wrong[i]);
+        cr_expect(strncmp(error.param, "logit_bias", 10) == 0);
+        cJSON_Delete(json);
+    }
+    cr_assert(read_bias("{\"logit_bias\":{\"7\":-100,\"3\":2.5}}", &bias, &n, &error, &arena, &json));
+    cr_expect(eq(u32, n, 2));
+    cr_expect(bias[0].id == 3 && bias[0].bias == 2.5f && bias[1].id == 7 && bias[1].bias == -100);
+    cJSON_Delete(json);
+    arena_done(&arena);
+}
+
+Test(api_params, logprobs_have_two_forms)
+{
+    refuse("{\"logprobs\":1}", API_CHAT, ERR_INVALID, "logprobs");
+    refuse("{\"logprobs\":true}", API_COMPLETION, ERR_INVALID, "logprobs");
+    refuse("{\"top_logprobs\":2}", API_CHAT, ERR_INVALID, "top_logprobs");
+    refuse("{\"logprobs\":true,\"top_logprobs\":21}", API_CHAT, ERR_INVALID, "top_logprobs");
+    Body body = read_body("{\"logprobs\":true}", API_CHAT);
+    cr_assert(body.ok && body.params.logprobs);
+    cr_expect(eq(i64, body.params.top_logprobs, 0));
+    cJSON_Delete(body.json);
+    body = read_body("{\"logprobs\":0}", API_COMPLETION);
+    cr_assert(body.ok && body.params.logprobs);
+    cJSON_Delete(body.json);
+}
+
+Test(api_params, what_would_change_the_answer_is_refused)
+{
+    static const struct {
+        const char *body, *param;
+    } cases[] = {
+        {"{\"tools\":[{\"type\":\"function\"}]}", "tools"}, {"{\"tool_choice\":\"required\"}", "tool_choice"},
+        {"{\"tool_choice\":{\"type\":\"function\"}}", "tool_choice"}, {"{\"tool_choice\":\"a|\"}", "tool_choice"},
+        {"{\"response_format\":{\"type\":\"json_object\"}}", "response_format"},
+        {"{\"response_format\":\"text\"}", "response_format"}, {"{\"grammar\":\"root ::= x\"}", "grammar"},
+        {"{\"mirostat\":2}", "mirostat"}, {"{\"xtc_probability\":0.5}", "xtc_probability"},
+        {"{\"dry_multiplier\":0.8}", "dry_multiplier"}, {"{\"typical_p\":0.9}", "typical_p"},
+        {"{\"best_of\":2}", "best_of"}, {"{\"modalities\":[\"text\",\"audio\"]}", "modalities"},
+        {"{\"longwave\":{\"attention\":\"hip-3k\"}}", "longwave"}, {"{\"longwave\":{\"x\":1}}", "longwave"},
+        {"{\"regex\":\"a\"}", "regex"}, {"{\"guided_json\":{}}", "guided_json"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(cases[i].body, API_CHAT, ERR_UNSUPPORTED, cases[i].param);
+    Body body = read_body("{\"tools\":[],\"tool_choice\":\"auto\",\"response_format\":{\"type\":\"text\"},\"grammar\":null,"
+                          "\"mirostat\":0,\"mirostat_tau\":5,\"typical_p\":1,\"best_of\":1,\"modalities\":[\"text\"],"
+                          "\"longwave\":{\"attention\":\"dense\"},\"regex\":\"\",\"use_beam_search\":false}", API_CHAT);
+    cr_expect(body.ok, "%s", body.error.text);
+    cr_expect(eq(u32, body.params.unknown_fields, 0));
+    cJSON_Delete(body.json);
+}
+
+Test(api_params, unknown_fields_are_counted)
+{
+    Body body = read_body("{\"frobnicate\":1,\"echo\":\"x\",\"Temperature\":9,\"user\":\"u\",\"metadata\":{}}", API_CHAT);
+    cr_assert(body.ok, "%s", body.error.text);
+    cr_expect(eq(u32, body.params.unknown_fields, 3));
+    cJSON_Delete(body.json);
+}
+
+Test(api_params, fields_must_fit_together)
+{
+    refuse("{\"stream_options\":{\"include_usage\":true}}", API_CHAT, ERR_INVALID, "stream_options");
+    refuse("{\"stream\":true,\"stream_options\":{\"include_usage\":1}}", API_CHAT, ERR_INVALID,
+           "stream_options.include_usage");
+    refuse("{\"continue_final_message\":true,\"add_generation_prompt\":true}", API_CHAT, ERR_INVALID,
+           "continue_final_message");
+    Body body = read_body("{\"continue_final_message\":true}", API_CHAT);
+    cr_assert(body.ok);
+    cr_expect_not(body.params.add_generation_prompt);
+    cJSON_Delete(body.json);
+    body = read_body("{\"echo\":true,\"max_tokens\":0}", API_COMPLETION);
+    cr_expect(body.ok);
+    cJSON_Delete(body.json);
+}

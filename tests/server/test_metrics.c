@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/metrics.h"
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void expect_line(const char *page, const char *line)
+{
+    cr_expect(strstr(page, line) != NULL, "no line '%s' in:\n%s", line, page);
+}
+
+Test(metrics, page_has_counters_gauges_and_histograms)
+{
+    Metrics *metrics = calloc(1, sizeof *metrics);
+    Buffer page;
+    Error error;
+    cr_assert(metrics != NULL);
+    metrics_count_status(metrics, 200);
+    metrics_count_status(metrics, 200);
+    metrics_count_status(metrics, 404);
+    metrics_count_status(metrics, 99999);
+    metrics_observe(metrics, METRICS_TTFT, 0.02);
+    metrics_observe(metrics, METRICS_TTFT, 0.025);
+    metrics_observe(metrics, METRICS_TTFT, 1e9);
+    metrics->finished[FINISH_LENGTH] = 3;
+    metrics->engine = (EngineStats){.running = 1, .waiting = 2, .generated_tokens = 77, .kv_tokens_used = 5,
+                                    .kv_tokens_total = 10, .last_step_usec = 1000000};
+    buffer_init(&page, 1 << 20);
+    cr_assert(metrics_write(metrics, "a\"b\\c", 3500000, &page, &error));
+    expect_line(page.data, "\nvllm:num_requests_waiting{model_name=\"a\\\"b\\\\c\",engine=\"0\"} 2\n");
+    expect_line(page.data, "vllm:kv_cache_usage_perc{model_name=\"a\\\"b\\\\c\",engine=\"0\"} 0.5\n");
+    expect_line(page.data, "longwave_engine_idle_seconds{model_name=\"a\\\"b\\\\c\",engine=\"0\"} 2.5\n");
+    expect_line(page.data, "engine=\"0\",code=\"200\"} 2\n");
+    expect_line(page.data, "engine=\"0\",code=\"404\"} 1\n");
+    expect_line(page.data, "engine=\"0\",finished_reason=\"length\"} 3\n");
+    expect_line(page.data, "vllm:time_to_first_token_seconds_bucket{model_name=\"a\\\"b\\\\c\",engine=\"0\",le=\"0.01\"} 0\n");
+    expect_line(page.data, "engine=\"0\",le=\"0.025\"} 2\n");
+    expect_line(page.data, "engine=\"0\",le=\"600\"} 2\n");
+    expect_line(page.data, "engine=\"0\",le=\"+Inf\"} 3\n");
+    expect_line(page.data, "vllm:time_to_first_token_seconds_count{model_name=\"a\\\"b\\\\c\",engine=\"0\"} 3\n");
+    buffer_done(&page);
+    free(metrics);
+}
+
+Test(metrics, a_page_that_does_not_fit_is_an_error)
+{
+    Metrics *metrics = calloc(1, sizeof *metrics);
+    Buffer page;
+    Error error;
+    cr_assert(metrics != NULL);
+    buffer_init(&page, 100);
+    cr_expect_not(metrics_write(metrics, "m", 0, &page, &error));
+    buffer_done(&page);
+    free(metrics);
+}

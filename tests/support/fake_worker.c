@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/fake_worker.h"
+#include "base/clock.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_EVENTS = 1 << 16 };
+
+typedef struct Job Job;
+struct Job {
+    Job *next;
+    Request *request;
+    uint32_t choice, n_done;
+    uint64_t begun_usec;
+    TokStream stream;
+    bool started, cancelled;
+};
+
+struct Worker {
+    WorkerParams params;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards all below */
+    pthread_cond_t changed;
+    Job *jobs; /* oldest first; only that one runs */
+    uint32_t n_jobs;
+    bool stopping;
+    Event events[MAX_EVENTS];
+    size_t first_event, n_events;
+};
+
+static const Tokenizer *fake_tokenizer;
+static uint32_t fake_step_usec;
+static pthread_mutex_t stats_mutex = PTHREAD_MUTEX_INITIALIZER;
+static FakeWorkerStats fake_stats;
+
+void fake_worker_configure(const Tokenizer *tokenizer, uint32_t step_usec)
+{
+    fake_tokenizer = tokenizer;
+    fake_step_usec = step_usec;
+}
+
+FakeWorkerStats fake_worker_stats(void)
+{
+    pthread_mutex_lock(&stats_mutex);
+    FakeWorkerStats stats = fake_stats;
+    pthread_mutex_unlock(&stats_mutex);
+    return stats;
+}
+
+static void count(uint64_t *counter)
+{
+    pthread_mutex_lock(&stats_mutex);
+    ++*counter;
+    pthread_mutex_unlock(&stats_mutex);
+}
+
+/* The mutex is held. */
+static void push(Worker *worker, Event event)
+{
+    if (worker->n_events == MAX_EVENTS) abort(); /* a test that needs more is wrong */
+    worker->events[(worker->first_event + worker->n_events++) % MAX_EVENTS] = event;
+}
+
+static void push_token(Worker *worker, Job *job, uint32_t id, bool is_prompt)
+{
+    Error error;
+    TokensPayload *payload;
+    Buffer text;
+    buffer_init(&text, 4096);
+    if (!is_prompt && !tok_stream_push(&job->stream, fake_tokenizer, id, false, &text, &error)) abort();
+    if (!tokens_payload_new(1, &payload, &error)) abort();
+    payload->is_prompt = is_prompt;
+    payload->tokens[0] = (EventToken){.sample = {.id = id, .logprob = -0.5f}, .text_bytes = (uint32_t)text.n};
+    uint32_t n_top = job->request->n_top_logprobs;
+    payload->tokens[0].sample.n_top = n_top;
+    for (uint32_t i = 0; i < n_top; i++) payload->tokens[0].sample.top[i] = (TokenLogprob){i + 1, i ? -1.0f / 0.0f : -0.5f};
+    payload->text_bytes = (uint32_t)text.n;
+    payload->text = buffer_take(&text);
+    push(worker, (Event){.kind = EVENT_TOKENS, .id = job->request->id, .choice = job->choice, .tokens = payload});
+}
+
+static void push_stats(Worker *worker)
+{
+    EngineStats *stats = calloc(1, sizeof *stats);
+    FakeWorkerStats mine = fake_worker_stats();
+    if (!stats) abort();
+    *stats = (EngineStats){.running = worker->n_jobs ? 1 : 0, .waiting = worker->n_jobs ? worker->n_jobs - 1 : 0,
+                           .generated_tokens = mine.tokens, .cancelled = mine.cancelled, .finished = mine.finished,
+                           .last_step_usec = clock_now_usec(), .kv_tokens_total = 1000};
+    push(worker, (Event){.kind = EVENT_STATS, .stats = stats});
+}
+
+static void job_end(Worker *worker, Job *job)
+{
+    worker->jobs = job->next;
+    worker->n_jobs--;
+    request_free(job->request);
+    free(job);
+    push_stats(worker);
+}
+
+static void push_failed(Worker *worker, const Job *job, ErrorCode code, const char *text)
+{
+    Error *error = malloc(sizeof *error);
+    if (!error) abort();
+    (void)error_set(error, code, "%s", text);
+    push(worker, (Event){.kind = EVENT_FAILED, .id = job->request->id, .error = error});
+}
+
+static void begin(Worker *worker, Job *job)
+{
+    Request *request = job->request;
+    job->started = true;
+    job->begun_usec = clock_now_usec();
+    push(worker, (Event){.kind = EVENT_STARTED, .id = request->id});
+    if (!request->want_prompt_logprobs) return;
+    for (uint32_t i = 0; i < request->n_prompt; i++) push_token(worker, job, request->prompt[i], true);
+}
+
+static void finish_choice(Worker *worker, Job *job)
+{
+    Request *request = job->request;
+    push(worker, (Event){.kind = EVENT_CHOICE_DONE, .id = request->id, .choice = job->choice, .finish = FINISH_LENGTH});
+    job->n_done = 0;
+    job->stream = (TokStream){0};
+    if (++job->choice < request->n_choices) return;
+    push(worker, (Event){.kind = EVENT_DONE, .id = request->id,
+                         .timings = {.prompt_tokens = request->n_prompt, .prefill_usec = 1000, .queue_usec = 10,
+                                     .decode_usec = clock_now_usec() - job->begun_usec,
+                                     .completion_tokens = request->n_choices * request->max_tokens}});
+    count(&fake_stats.finished);
+    job_end(worker, job);
+}
+
+/* One step of the oldest job; the mutex is held. */
+static void step(Worker *worker, Job *job)
+{
+    Request *request = job->request;
+    if (job->cancelled) {
+        push_failed(worker, job, ERR_CANCELLED, "cancelled");
+        count(&fake_stats.cancelled);
+        job_end(worker, job);
+        return;
+    }
+    if (request->prompt[0] == 0) {
+        push_failed(worker, job, ERR_NON_FINITE, "logits are not finite");
+        job_end(worker, job);
+        return;
+    }
+    if (!job->started) begin(worker, job);
+    if (job->n_done < request->max_tokens) {
+        push_token(worker, job, request->prompt[job->n_done % request->n_prompt], false);
+        job->n_done++;
+        count(&fake_stats.tokens);
+    }
+    if (job->n_done == request->max_tokens) finish_choice(worker, job);
+}
+
+static void *run(void *arg)
+{
+    Worker *worker = arg;
+    pthread_mutex_lock(&worker->mutex);
+    for (;;) {
+        while (!worker->jobs && !worker->stopping) pthread_cond_wait(&worker->changed, &worker->mutex);
+        if (!worker->jobs) break;
+        step(worker, worker->jobs);
+        pthread_mutex_unlock(&worker->mutex);
+        worker->params.wake(worker->params.wake_arg);
+        nanosleep(&(struct timespec){.tv_sec = fake_step_usec / 1000000, .tv_nsec = fake_step_usec % 1000000 * 1000}, NULL);
+        pthread_mutex_lock(&worker->mutex);
+    }
+    pthread_mutex_unlock(&worker->mutex);
+    return NULL;
+}
+
+bool worker_start(const WorkerParams *params, Worker **ret_worker, Error *error)
+{
+    Worker *worker = calloc(1, sizeof *worker);
+    if (!worker) return error_set(error, ERR_NO_MEMORY, "no memory");
+    worker->params = *params;
+    pthread_mutex_init(&worker->mutex, NULL);
+    pthread_cond_init(&worker->changed, NULL);
+    if (pthread_create(&worker->thread, NULL, run, worker)) {
+        free(worker);
+        return error_set(error, ERR_IO, "no thread");
+    }
+    *ret_worker = worker;
+    return true;
+}
+
+bool worker_submit(Worker *worker, Request *request, Error *error)
+{
+    Job *job = calloc(1, sizeof *job);
+    if (!job) return error_set(error, ERR_NO_MEMORY, "no memory");
+    job->request = request;
+    pthread_mutex_lock(&worker->mutex);
+    bool full = worker->n_jobs > worker->params.max_queue;
+    if (!full) {
+        Job **end = &worker->jobs;
+        while (*end) end = &(*end)->next;
+        *end = job;
+        worker->n_jobs++;
+        pthread_cond_signal(&worker->changed);
+    }
+    pthread_mutex_unlock(&worker->mutex);
+    if (!full) count(&fake_stats.submitted);
+    if (full) free(job);
+    return !full || error_set(error, ERR_BUSY, "the queue is full (%u requests)", worker->params.max_queue);
+}
+
+void worker_cancel(Worker *worker, RequestId id)
+{
+    pthread_mutex_lock(&worker->mutex);
+    for (Job *job = worker->jobs; job; job = job->next)
+        if (job->request->id == id) job->cancelled = true;
+    pthread_mutex_unlock(&worker->mutex);
+}
+
+bool worker_poll(Worker *worker, Event *ret_event)
+{
+    pthread_mutex_lock(&worker->mutex);
+    bool any = worker->n_events > 0;
+    if (any) {
+        *ret_event = worker->events[worker->first_event];
+        worker->first_event = (worker->first_event + 1) % MAX_EVENTS;
+        worker->n_events--;
+    }
+    pthread_mutex_unlock(&worker->mutex);
+    return any;
+}
+
+uint64_t worker_heartbeat_usec(const Worker *worker)
+{
+    (void)worker;
+    return clock_now_usec();
+}
+
+bool worker_busy(const Worker *worker)
+{
+    (void)worker;
+    return false;
+}
+
+void worker_stop(Worker *worker)
+{
+    pthread_mutex_lock(&worker->mutex);
+    for (Job *job = worker->jobs; job; job = job->next) job->cancelled = true;
+    worker->stopping = true;
+    pthread_cond_signal(&worker->changed);
+    pthread_mutex_unlock(&worker->mutex);
+    pthread_join(worker->thread, NULL);
+}
+
+void worker_free(Worker *worker)
+{
+    Event event;
+    while (worker_poll(worker, &event)) event_done(&event);
+    pthread_cond_destroy(&worker->changed);
+    pthread_mutex_destroy(&worker->mutex);
+    free(worker);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker without an engine, linked in place of scheduler/worker.c: a real thread that answers every request with the
+ * tokens of its own prompt, over and over, one every step_usec. max_tokens ends an answer with 'length', a prompt token
+ * 0 makes the request fail. Tests of the HTTP side only.
+ */
+#pragma once
+#include "scheduler/worker.h"
+
+typedef struct FakeWorkerStats {
+    uint64_t submitted, cancelled, finished, tokens;
+} FakeWorkerStats;
+
+/* Before worker_start. */
+void fake_worker_configure(const Tokenizer *tokenizer, uint32_t step_usec);
+FakeWorkerStats fake_worker_stats(void);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A whole server on a thread of its own, with the tiny model's tokenizer and template and the fake worker. */
+#pragma once
+#include "server/server.h"
+#include "tests/support/fake_worker.h"
+
+typedef struct Fixture Fixture;
+
+typedef struct FixtureOptions {
+    uint32_t step_usec; /* between two tokens */
+    uint32_t max_queue;
+    bool loading; /* no model is attached */
+    ServerParams params; /* from fixture_defaults */
+} FixtureOptions;
+
+/* Short deadlines, a free port, a context of 512 tokens. */
+FixtureOptions fixture_defaults(void);
+Fixture *fixture_start(const FixtureOptions *options);
+uint16_t fixture_port(const Fixture *fixture);
+void fixture_drain(Fixture *fixture); /* as SIGTERM; returns at once */
+void fixture_halt(Fixture *fixture);  /* as a second SIGTERM */
+/* The loop ended by itself within the time. */
+bool fixture_ended(Fixture *fixture, uint32_t timeout_ms);
+void fixture_stop(Fixture *fixture); /* halts if need be, joins, frees */
