@@ -34,7 +34,7 @@ const KernelTable *kernels_cpu(void);
 const KernelTable *kernels_cpu_row(size_t i);
 const KernelTable *kernels_ref(void); /* the reference twins behind the same interface, one thread: for tests */
 #ifdef LW_CUDA
-/* NULL and a message when no usable device is there. */
+/* NULL and a message when no usable device is there. Kernels that have no CUDA form yet are NULL in it. */
 const KernelTable *kernels_cuda(int device, Error *error);
 #endif
 
