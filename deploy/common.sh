@@ -21,11 +21,14 @@ die() {
 # install_missing PACKAGE...
 install_missing() {
     local package log missing=() as_root=()
+    if ! command -v dpkg-query >/dev/null; then
+        say "this is not Debian or Ubuntu, going on in the belief that the like of these is installed: $*"
+        return 0
+    fi
     for package in "$@"; do
         dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
     done
     [ ${#missing[@]} -eq 0 ] && return 0
-    command -v apt-get >/dev/null || die "these Debian packages (or their like) are needed: ${missing[*]}"
     if [ "$(id -u)" -ne 0 ]; then
         command -v sudo >/dev/null || die "neither root nor sudo; run as root: apt-get install ${missing[*]}"
         as_root=(sudo)

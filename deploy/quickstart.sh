@@ -98,7 +98,8 @@ ask() {
     local question="What is the capital of France?"
     say "asking over $url/v1/chat/completions: $question"
     curl -sS -N "$url/v1/chat/completions" -H 'Content-Type: application/json' -d '{
-        "messages": [{"role": "user", "content": "'"$question"'"}],
+        "messages": [{"role": "system", "content": "You are a helpful assistant."},
+                     {"role": "user", "content": "'"$question"'"}],
         "stream": true, "temperature": 0, "max_tokens": 64}' | python3 "$lw_root/deploy/print_stream.py"
 }
 
