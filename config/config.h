@@ -23,12 +23,12 @@ typedef struct Config {
     const char *config; /* path of the file that was read; NULL: none */
     /* model */
     const char *model; /* NULL: not given */
-    const char *alias; /* NULL: the file's general.name */
+    const char *alias; /* several names are separated by commas; NULL: the file's general.name */
     uint32_t context; /* 0: the model's */
     uint32_t threads; /* 0: all available */
     DType kv_type;    /* F32, F16 or BF16 */
     /* server */
-    const char *host;
+    const char *host; /* or "unix:PATH" */
     uint16_t port;
     const char *api_key_file;
     const char *api_key;

@@ -32,7 +32,7 @@ const ConfigOption config_options[] = {
     {"model", 'm', OPTION_TEXT, FIELD(model), .section = "model", .commands = MODEL_USERS,
      .required = CMD_SERVE | CMD_GENERATE | CMD_TOKENIZE, .metavar = "PATH", .help = "GGUF file"},
     {"alias", .kind = OPTION_TEXT, FIELD(alias), .shown = "the file's general.name", .section = "model",
-     .commands = CMD_SERVE, .metavar = "NAME", .help = "model name that requests use"},
+     .commands = CMD_SERVE, .metavar = "NAME[,NAME...]", .help = "model names that requests use"},
     {"ctx", 'c', OPTION_TOKENS, FIELD(context), .fallback = "0", .shown = "the model's", .max = 1u << 24,
      .section = "model", .commands = RUNNERS | CMD_INSPECT, .metavar = "TOKENS",
      .help = "largest context of one request, prompt and answer together"},
@@ -44,7 +44,7 @@ const ConfigOption config_options[] = {
      .section = "model", .commands = RUNNERS, .metavar = "TOKENS", .help = "prompt tokens computed in one step"},
 
     {"host", .kind = OPTION_TEXT, FIELD(host), .fallback = "127.0.0.1", .section = "server", .commands = CMD_SERVE,
-     .metavar = "ADDRESS", .help = "address to listen on"},
+     .metavar = "ADDRESS", .help = "address to listen on, or unix:PATH"},
     {"port", .kind = OPTION_INTEGER, FIELD(port), .fallback = "8080", .min = 1, .max = 65535, .section = "server",
      .commands = CMD_SERVE, .metavar = "PORT", .help = "TCP port to listen on"},
     {"api_key_file", .kind = OPTION_TEXT, FIELD(api_key_file), .section = "server", .commands = CMD_SERVE,
