@@ -10,7 +10,11 @@
 #include <stdint.h>
 
 enum { LANES = 16 };
+#ifdef LW_SIMD_CALLS
+#define SIMD_INLINE static inline
+#else
 #define SIMD_INLINE static inline __attribute__((always_inline))
+#endif
 
 #if defined(__AVX512F__) && defined(__AVX512VNNI__)
 #include "kernels/simd_avx512.h"
