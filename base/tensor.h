@@ -13,9 +13,18 @@ typedef enum DType {
     DTYPE_F16 = 1,
     DTYPE_Q4_0 = 2,
     DTYPE_Q4_1 = 3,
+    DTYPE_Q5_0 = 6,
+    DTYPE_Q5_1 = 7,
     DTYPE_Q8_0 = 8,
+    DTYPE_Q2_K = 10,
+    DTYPE_Q3_K = 11,
+    DTYPE_Q4_K = 12,
+    DTYPE_Q5_K = 13,
     DTYPE_Q6_K = 14,
+    DTYPE_IQ4_NL = 20,
+    DTYPE_IQ4_XS = 23,
     DTYPE_BF16 = 30,
+    DTYPE_MXFP4 = 39,
 } DType;
 
 typedef struct DTypeInfo {
@@ -24,8 +33,15 @@ typedef struct DTypeInfo {
     uint32_t block_bytes;
 } DTypeInfo;
 
-/* NULL for a type that longwave does not read. */
+/* NULL for a type that longwave does not compute with. */
 const DTypeInfo *dtype_info(DType type);
+/* Also the formats that a file may hold without longwave computing with them; NULL for an unknown id. */
+const DTypeInfo *dtype_known(uint32_t id);
+/* The name, or "type 99" for an unknown id. */
+typedef struct DTypeName {
+    char text[16];
+} DTypeName;
+DTypeName dtype_name(uint32_t id);
 /* Bytes of n elements, n a multiple of the block. */
 size_t dtype_row_bytes(DType type, uint64_t n);
 

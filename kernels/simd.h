@@ -16,6 +16,13 @@ enum { LANES = 16 };
 #define SIMD_INLINE static inline __attribute__((always_inline))
 #endif
 
+/* Before loops over arrays that should become registers. The portable code has none to spare, only time to compile. */
+#if defined(__AVX2__)
+#define SIMD_UNROLL _Pragma("GCC unroll 16")
+#else
+#define SIMD_UNROLL
+#endif
+
 #if defined(__AVX512F__) && defined(__AVX512VNNI__)
 #include "kernels/simd_avx512.h"
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)

@@ -245,15 +245,69 @@ SIMD_INLINE W8x64 w8x64_high_nibbles(W8x64 x)
 {
     return w8x64_low_nibbles((W8x64){_mm256_srli_epi16(x.a, 4), _mm256_srli_epi16(x.b, 4)});
 }
-SIMD_INLINE __m256i join_6_bits(__m256i low, __m256i high, int pair)
+SIMD_INLINE __m256i join_bits(__m256i low, __m256i high, int shift, int mask)
 {
-    __m256i moved = pair < 2 ? _mm256_slli_epi16(high, 4 - 2 * pair) : _mm256_srli_epi16(high, 2 * pair - 4);
-    return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
+    __m256i moved = shift >= 0 ? _mm256_slli_epi16(high, shift) : _mm256_srli_epi16(high, -shift);
+    return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8((char)mask)));
 }
-/* Bits 2 * pair and up of high become bits 4 and 5 over low. */
-SIMD_INLINE W8x64 w8x64_join_6_bits(W8x64 low, W8x64 high, int pair)
+/* low | what of high << shift (>> -shift) lies in mask, a byte at a time: mask leaves out what crosses bytes. */
+SIMD_INLINE W8x64 w8x64_join(W8x64 low, W8x64 high, int shift, int mask)
 {
-    return (W8x64){join_6_bits(low.a, high.a, pair), join_6_bits(low.b, high.b, pair)};
+    return (W8x64){join_bits(low.a, high.a, shift, mask), join_bits(low.b, high.b, shift, mask)};
+}
+/* table[x]: x < 16 */
+SIMD_INLINE W8x64 w8x64_lookup(W8x64 x, const int8_t table[16])
+{
+    __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i_u *)table));
+    return (W8x64){_mm256_shuffle_epi8(both, x.a), _mm256_shuffle_epi8(both, x.b)};
+}
+SIMD_INLINE __m256i add_fifth_bits(__m256i w, __m256i bits, int c)
+{
+    const __m256i lane =
+        _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C, 0, 0x04040404, 0x08080808, 0x0C0C0C0C);
+    const __m256i wanted = _mm256_set1_epi32(c % 2 ? (int)0x80402010 : 0x08040201);
+    __m256i byte = _mm256_shuffle_epi8(bits, _mm256_add_epi8(lane, _mm256_set1_epi8((char)(c / 2))));
+    __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(byte, wanted), wanted);
+    return _mm256_or_si256(w, _mm256_and_si256(set, _mm256_set1_epi8(16)));
+}
+/* Adds 16 to byte j of a lane where bit 4 c + j of the lane of bits is set; w has none of these bits. */
+SIMD_INLINE W8x64 w8x64_add_fifth_bits(W8x64 w, I32x16 bits, int c)
+{
+    return (W8x64){add_fifth_bits(w.a, bits.a, c), add_fifth_bits(w.b, bits.b, c)};
+}
+SIMD_INLINE W8x64 w8x64_zero(void)
+{
+    return (W8x64){_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+/* Signed bytes become unsigned ones, 128 higher. */
+SIMD_INLINE W8x64 w8x64_flip_signs(W8x64 x)
+{
+    const __m256i signs = _mm256_set1_epi8((char)0x80);
+    return (W8x64){_mm256_xor_si256(x.a, signs), _mm256_xor_si256(x.b, signs)};
+}
+SIMD_INLINE W8x64 w8x64_of_lanes(I32x16 x)
+{
+    return x;
+}
+SIMD_INLINE I32x16 i32x16_lanes(W8x64 x)
+{
+    return x;
+}
+SIMD_INLINE __m256i move_bits(__m256i x, int from, int n, int to)
+{
+    return _mm256_slli_epi32(_mm256_and_si256(_mm256_srli_epi32(x, from), _mm256_set1_epi32((1 << n) - 1)), to);
+}
+/* n bits of each lane from bit `from` up, moved to bit `to`. */
+SIMD_INLINE I32x16 i32x16_bits(I32x16 x, int from, int n, int to)
+{
+    return (I32x16){move_bits(x.a, from, n, to), move_bits(x.b, from, n, to)};
+}
+/* acc + the 2 products of a lane's signed 16-bit halves with those of x */
+SIMD_INLINE I32x16 i32x16_dot_i16(I32x16 acc, I32x16 pairs, int32_t x)
+{
+    __m256i all = _mm256_set1_epi32(x);
+    return (I32x16){_mm256_add_epi32(acc.a, _mm256_madd_epi16(pairs.a, all)),
+                    _mm256_add_epi32(acc.b, _mm256_madd_epi16(pairs.b, all))};
 }
 
 SIMD_INLINE __m256i load_2_rows(const uint8_t *low, const uint8_t *high)

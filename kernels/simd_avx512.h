@@ -191,12 +191,53 @@ SIMD_INLINE W8x64 w8x64_high_nibbles(W8x64 x)
 {
     return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15));
 }
-/* Bits 2 * pair and up of high become bits 4 and 5 over low. */
-SIMD_INLINE W8x64 w8x64_join_6_bits(W8x64 low, W8x64 high, int pair)
+/* low | what of high << shift (>> -shift) lies in mask, a byte at a time: mask leaves out what crosses bytes. */
+SIMD_INLINE W8x64 w8x64_join(W8x64 low, W8x64 high, int shift, int mask)
 {
-    __m512i moved = pair < 2 ? _mm512_slli_epi16(high, (unsigned)(4 - 2 * pair))
-                             : _mm512_srli_epi16(high, (unsigned)(2 * pair - 4));
-    return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(0x30), 0xF8);
+    __m512i moved = shift >= 0 ? _mm512_slli_epi16(high, (unsigned)shift) : _mm512_srli_epi16(high, (unsigned)-shift);
+    return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8((char)mask), 0xF8);
+}
+/* table[x]: x < 16 */
+SIMD_INLINE W8x64 w8x64_lookup(W8x64 x, const int8_t table[16])
+{
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i_u *)table)), x);
+}
+/* Adds 16 to byte j of a lane where bit 4 c + j of the lane of bits is set; w has none of these bits. */
+SIMD_INLINE W8x64 w8x64_add_fifth_bits(W8x64 w, I32x16 bits, int c)
+{
+    __m512i byte = _mm512_shuffle_epi8(
+        bits, _mm512_add_epi8(_mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C)),
+                              _mm512_set1_epi8((char)(c / 2))));
+    __mmask64 set = _mm512_test_epi8_mask(byte, _mm512_set1_epi32(c % 2 ? (int)0x80402010 : 0x08040201));
+    return _mm512_mask_add_epi8(w, set, w, _mm512_set1_epi8(16));
+}
+SIMD_INLINE W8x64 w8x64_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+/* Signed bytes become unsigned ones, 128 higher. */
+SIMD_INLINE W8x64 w8x64_flip_signs(W8x64 x)
+{
+    return _mm512_xor_si512(x, _mm512_set1_epi8((char)0x80));
+}
+SIMD_INLINE W8x64 w8x64_of_lanes(I32x16 x)
+{
+    return x;
+}
+SIMD_INLINE I32x16 i32x16_lanes(W8x64 x)
+{
+    return x;
+}
+/* n bits of each lane from bit `from` up, moved to bit `to`. */
+SIMD_INLINE I32x16 i32x16_bits(I32x16 x, int from, int n, int to)
+{
+    __m512i low = _mm512_and_si512(_mm512_srli_epi32(x, (unsigned)from), _mm512_set1_epi32((1 << n) - 1));
+    return _mm512_slli_epi32(low, (unsigned)to);
+}
+/* acc + the 2 products of a lane's signed 16-bit halves with those of x */
+SIMD_INLINE I32x16 i32x16_dot_i16(I32x16 acc, I32x16 pairs, int32_t x)
+{
+    return _mm512_dpwssd_epi32(acc, pairs, _mm512_set1_epi32(x));
 }
 
 /* 16 bytes of each of 16 rows that start stride apart: dword c of every row goes to x[c]. */
@@ -229,7 +270,7 @@ SIMD_INLINE I32x16 i32x16_dot_u7(I32x16 acc, W8x64 w, int32_t x)
 enum { SIMD_I8_BIAS = 128 };
 SIMD_INLINE W8x64 w8x64_from_i8(W8x64 x)
 {
-    return _mm512_xor_si512(x, _mm512_set1_epi8((char)0x80));
+    return w8x64_flip_signs(x);
 }
 SIMD_INLINE I32x16 i32x16_dot_i8(I32x16 acc, W8x64 w, int32_t x)
 {

@@ -233,12 +233,57 @@ SIMD_INLINE W8x64 w8x64_high_nibbles(W8x64 x)
     W8x64 r;
     EACH_BYTE(x.v[i] >> 4);
 }
-/* Bits 2 * pair and up of high become bits 4 and 5 over low. */
-SIMD_INLINE W8x64 w8x64_join_6_bits(W8x64 low, W8x64 high, int pair)
+/* low | what of high << shift (>> -shift) lies in mask, a byte at a time: mask leaves out what crosses bytes. */
+SIMD_INLINE W8x64 w8x64_join(W8x64 low, W8x64 high, int shift, int mask)
 {
     W8x64 r;
-    EACH_BYTE(low.v[i] | (high.v[i] >> 2 * pair & 3) << 4);
+    EACH_BYTE((uint8_t)(low.v[i] | ((shift >= 0 ? high.v[i] << shift : high.v[i] >> -shift) & mask)));
 }
+/* table[x]: x < 16 */
+SIMD_INLINE W8x64 w8x64_lookup(W8x64 x, const int8_t table[16])
+{
+    W8x64 r;
+    EACH_BYTE((uint8_t)table[x.v[i]]);
+}
+/* Adds 16 to byte j of a lane where bit 4 c + j of the lane of bits is set; w has none of these bits. */
+SIMD_INLINE W8x64 w8x64_add_fifth_bits(W8x64 w, I32x16 bits, int c)
+{
+    W8x64 r;
+    EACH_BYTE((uint8_t)(w.v[i] + ((uint32_t)bits.v[i / 4] >> (4 * c + i % 4) & 1) * 16));
+}
+SIMD_INLINE W8x64 w8x64_zero(void)
+{
+    return (W8x64){{0}};
+}
+/* Signed bytes become unsigned ones, 128 higher. */
+SIMD_INLINE W8x64 w8x64_flip_signs(W8x64 x)
+{
+    W8x64 r;
+    EACH_BYTE(x.v[i] ^ 0x80);
+}
+SIMD_INLINE W8x64 w8x64_of_lanes(I32x16 x)
+{
+    W8x64 r;
+    i32x16_store(r.v, x);
+    return r;
+}
+SIMD_INLINE I32x16 i32x16_lanes(W8x64 x)
+{
+    return i32x16_load(x.v);
+}
+/* n bits of each lane from bit `from` up, moved to bit `to`. */
+SIMD_INLINE I32x16 i32x16_bits(I32x16 x, int from, int n, int to)
+{
+    I32x16 r;
+    EACH_LANE((int32_t)(((uint32_t)x.v[i] >> from & ((1u << n) - 1)) << to));
+}
+/* acc + the 2 products of a lane's signed 16-bit halves with those of x */
+SIMD_INLINE I32x16 i32x16_dot_i16(I32x16 acc, I32x16 pairs, int32_t x)
+{
+    I32x16 r;
+    EACH_LANE(acc.v[i] + (int16_t)pairs.v[i] * (int16_t)x + (pairs.v[i] >> 16) * (x >> 16));
+}
+
 /* 16 bytes of each of 16 rows that start stride apart: dword c of every row goes to x[c]. */
 SIMD_INLINE void w8x64_load_rows(W8x64 x[4], const uint8_t *rows, size_t stride)
 {

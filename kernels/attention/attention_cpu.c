@@ -119,17 +119,17 @@ SIMD_INLINE float update_softmax(F32x16 score[KEY_VECTORS], uint32_t n_visible, 
 
 SIMD_INLINE void score_tile(QueryTile *tile, const float *keys, uint32_t k_dim, F32x16 score[TILE_QUERIES][KEY_VECTORS])
 {
-#pragma GCC unroll 4
+SIMD_UNROLL
     for (int i = 0; i < TILE_QUERIES; i++)
-#pragma GCC unroll 4
+SIMD_UNROLL
         for (int g = 0; g < KEY_VECTORS; g++) score[i][g] = f32x16_set1(0);
     for (uint32_t c = 0; c < k_dim; c++) {
         F32x16 key[KEY_VECTORS];
-#pragma GCC unroll 4
+SIMD_UNROLL
         for (int g = 0; g < KEY_VECTORS; g++) key[g] = f32x16_load(keys + c * ATTN_BLOCK_KEYS + (uint32_t)g * LANES);
-#pragma GCC unroll 4
+SIMD_UNROLL
         for (int i = 0; i < TILE_QUERIES; i++)
-#pragma GCC unroll 4
+SIMD_UNROLL
             for (int g = 0; g < KEY_VECTORS; g++)
                 score[i][g] = f32x16_madd(f32x16_set1(tile->q[i][c]), key[g], score[i][g]);
     }
@@ -141,30 +141,30 @@ SIMD_INLINE void weigh_values(const QueryTile *tile, const float *correction, co
 {
     F32x16 out[TILE_QUERIES][4];
     uint32_t shared = tile->n_visible[0];
-#pragma GCC unroll 4
+SIMD_UNROLL
     for (int i = 0; i < TILE_QUERIES; i++) {
         if (tile->n_visible[i] < shared) shared = tile->n_visible[i];
-#pragma GCC unroll 4
+SIMD_UNROLL
         for (int v = 0; v < width; v++)
             out[i][v] = f32x16_mul(f32x16_load(tile->partial[i] + channel + v * LANES), f32x16_set1(correction[i]));
     }
     for (uint32_t k = 0; k < shared; k++)
-#pragma GCC unroll 4
+SIMD_UNROLL
         for (int v = 0; v < width; v++) {
             F32x16 value = f32x16_load(values + k * stride + channel + (size_t)(v * LANES));
-#pragma GCC unroll 4
+SIMD_UNROLL
             for (int i = 0; i < TILE_QUERIES; i++)
                 out[i][v] = f32x16_madd(f32x16_set1(tile->weights[i][k]), value, out[i][v]);
         }
-#pragma GCC unroll 4
+SIMD_UNROLL
     for (int i = 0; i < TILE_QUERIES; i++) {
         for (uint32_t k = shared; k < tile->n_visible[i]; k++) /* later rows see more of the block that holds them */
-#pragma GCC unroll 4
+SIMD_UNROLL
             for (int v = 0; v < width; v++)
                 out[i][v] = f32x16_madd(f32x16_set1(tile->weights[i][k]),
                                         f32x16_load(values + k * stride + channel + (size_t)(v * LANES)), out[i][v]);
         if (tile->n_visible[i] == 0) continue;
-#pragma GCC unroll 4
+SIMD_UNROLL
         for (int v = 0; v < width; v++) f32x16_store(tile->partial[i] + channel + v * LANES, out[i][v]);
     }
 }

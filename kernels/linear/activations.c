@@ -12,27 +12,23 @@ static size_t pad64(size_t n)
     return (n + 63) / 64 * 64;
 }
 
-static uint32_t sum_cols_of(uint32_t block)
-{
-    return block == BLOCK_K ? 16 : BLOCK_32;
-}
-
 size_t activations_bytes(uint32_t block, uint32_t n_tokens, uint32_t n_cols)
 {
-    size_t n = n_tokens, blocks = n * (n_cols / block), sums = n * (n_cols / sum_cols_of(block));
-    return pad64(n * n_cols) + 2 * pad64(blocks * sizeof(float)) + pad64(sums * sizeof(int32_t));
+    size_t n = n_tokens, scale_bytes = pad64(n * (n_cols / block) * sizeof(float));
+    return pad64(n * n_cols) + 2 * scale_bytes + pad64(n * (n_cols / 16) * sizeof(int16_t));
 }
 
 Activations activations_at(void *scratch, uint32_t block, uint32_t n_tokens, uint32_t n_cols)
 {
     size_t n = n_tokens, scale_bytes = pad64(n * (n_cols / block) * sizeof(float));
     char *at = scratch;
-    Activations a = {.n_cols = n_cols, .block = block, .sum_cols = sum_cols_of(block)};
+    Activations a = {.n_cols = n_cols, .block = block};
     a.q = (int8_t *)at;
     at += pad64(n * n_cols);
     a.d = (float *)(void *)at;
     a.s = (float *)(void *)(at + scale_bytes);
     a.sums = (int32_t *)(void *)(at + 2 * scale_bytes);
+    a.sums_16 = (int16_t *)(void *)(at + 2 * scale_bytes);
     return a;
 }
 
@@ -56,20 +52,27 @@ static void quantise_block(const float *x, uint32_t n, int8_t *q, float *ret_d)
     *ret_d = usable ? max / 127.0f : finite ? 0.0f : NAN;
 }
 
+static int32_t sum_of(const int8_t *q, uint32_t n)
+{
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += q[i];
+    return sum;
+}
+
 void activations_quantise_ref(const Activations *a, uint32_t t, const float *x)
 {
     int8_t *q = a->q + (size_t)t * a->n_cols;
-    int32_t *sums = a->sums + (size_t)t * (a->n_cols / a->sum_cols);
     uint32_t n_blocks = a->n_cols / a->block;
-    float *d = a->d + (size_t)t * n_blocks, *s = a->s + (size_t)t * n_blocks;
-    for (uint32_t b = 0; b < n_blocks; b++) {
-        quantise_block(x + (size_t)b * a->block, a->block, q + (size_t)b * a->block, &d[b]);
-        for (uint32_t g = b * a->block / a->sum_cols; g < (b + 1) * a->block / a->sum_cols; g++) {
-            sums[g] = 0;
-            for (uint32_t j = 0; j < a->sum_cols; j++) sums[g] += q[(size_t)g * a->sum_cols + j];
+    size_t at = (size_t)t * n_blocks;
+    for (uint32_t b = 0; b < n_blocks; b++, at++, q += a->block, x += a->block) {
+        quantise_block(x, a->block, q, &a->d[at]);
+        if (a->block == BLOCK_K) {
+            for (uint32_t part = 0; part < BLOCK_K / 16; part++)
+                a->sums_16[at * (BLOCK_K / 16) + part] = (int16_t)sum_of(q + 16 * part, 16);
+            continue;
         }
-        if (a->block != BLOCK_32) continue;
-        s[b] = activations_round_scale(d[b] * (float)sums[b]);
-        d[b] = activations_round_scale(d[b]);
+        a->sums[at] = sum_of(q, BLOCK_32);
+        a->s[at] = activations_round_scale(a->d[at] * (float)a->sums[at]);
+        a->d[at] = activations_round_scale(a->d[at]);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Activations quantised to 8 bits for the quantised weight formats: blocks of 32 columns (Q4_0, Q4_1, Q8_0) or of 256
- * (Q6_K), q = round(x * 127 / max|x|). A block's scale, and its scale times the sum of its q, keep 11 significant bits
+ * Activations quantised to 8 bits for the quantised weight formats: blocks of 32 columns or of 256, as the weights
+ * have, q = round(x * 127 / max|x|). A block's scale, and its scale times the sum of its q, keep 11 significant bits
  * in blocks of 32, as the reference engines store them in binary16, but with the range of fp32. A block with a NaN or
  * an infinity has q = 0 and scale NaN; one whose max|x| is under 2^-100 counts as zero.
  */
@@ -11,13 +11,13 @@
 #include <stdint.h>
 
 typedef struct Activations {
-    int8_t *q;     /* [n_tokens, n_cols] */
-    float *d;      /* [n_tokens, n_cols / block] scale */
-    float *s;      /* [n_tokens, n_cols / block] scale * sum of q; blocks of 32 only */
-    int32_t *sums; /* [n_tokens, n_cols / sum_cols] sums of q over sum_cols columns */
+    int8_t *q;        /* [n_tokens, n_cols] */
+    float *d;         /* [n_tokens, n_cols / block] scale */
+    float *s;         /* [n_tokens, n_cols / block] scale * sum of q; blocks of 32 only */
+    int32_t *sums;    /* [n_tokens, n_cols / 32] sums of q; blocks of 32 only */
+    int16_t *sums_16; /* [n_tokens, n_cols / 16] sums of q over 16 columns; blocks of 256 only */
     uint32_t n_cols;
-    uint32_t block;    /* 32 or 256 */
-    uint32_t sum_cols; /* 32 for blocks of 32, 16 for blocks of 256 */
+    uint32_t block; /* 32 or 256 */
 } Activations;
 
 size_t activations_bytes(uint32_t block, uint32_t n_tokens, uint32_t n_cols);

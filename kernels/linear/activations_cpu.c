@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-static float quantise_block(const float *x, uint32_t n, int8_t *q, int32_t *sums)
+static float quantise_block(const float *x, uint32_t n, int8_t *q, int16_t *sums)
 {
     I32x16 highest = i32x16_set1(0);
     for (uint32_t i = 0; i < n; i += LANES) highest = i32x16_max(highest, i32x16_magnitude(f32x16_load(x + i)));
@@ -16,7 +16,7 @@ static float quantise_block(const float *x, uint32_t n, int8_t *q, int32_t *sums
     for (uint32_t i = 0; i < n; i += LANES) {
         I32x16 rounded = usable ? i32x16_round(f32x16_mul(f32x16_load(x + i), inverse)) : i32x16_set1(0);
         i32x16_store_i8(q + i, rounded);
-        sums[i / LANES] = i32x16_sum(rounded);
+        sums[i / LANES] = (int16_t)i32x16_sum(rounded);
     }
     return usable ? max / 127.0f : finite ? 0.0f : NAN;
 }
@@ -24,18 +24,17 @@ static float quantise_block(const float *x, uint32_t n, int8_t *q, int32_t *sums
 void ISA(activations_quantise)(const Activations *a, uint32_t t, const float *x)
 {
     int8_t *q = a->q + (size_t)t * a->n_cols;
-    int32_t *sums = a->sums + (size_t)t * (a->n_cols / a->sum_cols);
     uint32_t n_blocks = a->n_cols / a->block;
-    float *d = a->d + (size_t)t * n_blocks, *s = a->s + (size_t)t * n_blocks;
-    for (uint32_t b = 0; b < n_blocks; b++, x += a->block, q += a->block) {
+    size_t at = (size_t)t * n_blocks;
+    for (uint32_t b = 0; b < n_blocks; b++, at++, x += a->block, q += a->block) {
         if (a->block == BLOCK_K) {
-            d[b] = quantise_block(x, BLOCK_K, q, sums + (size_t)b * (BLOCK_K / 16));
+            a->d[at] = quantise_block(x, BLOCK_K, q, a->sums_16 + at * (BLOCK_K / 16));
             continue;
         }
-        int32_t halves[2];
+        int16_t halves[2];
         float scale = quantise_block(x, BLOCK_32, q, halves);
-        sums[b] = halves[0] + halves[1];
-        s[b] = activations_round_scale(scale * (float)sums[b]);
-        d[b] = activations_round_scale(scale);
+        a->sums[at] = halves[0] + halves[1];
+        a->s[at] = activations_round_scale(scale * (float)a->sums[at]);
+        a->d[at] = activations_round_scale(scale);
     }
 }

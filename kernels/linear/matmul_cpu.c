@@ -1,41 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/isa.h"
-#include "kernels/linear/blocks.h"
+#include "kernels/linear/block_values.h"
 #include "kernels/parallel.h"
-
-/* The block of the activations that a weight type goes with; 0: fp32. */
-static const struct {
-    DType type;
-    uint32_t block;
-} rows[] = {
-    {DTYPE_F32, 0},         {DTYPE_F16, 0},         {DTYPE_BF16, 0},       {DTYPE_Q4_0, BLOCK_32},
-    {DTYPE_Q4_1, BLOCK_32}, {DTYPE_Q8_0, BLOCK_32}, {DTYPE_Q6_K, BLOCK_K},
-};
 
 typedef struct MatmulJob {
     const MatmulParams *params;
-    Activations by_32, by_256; /* q is NULL where no output wants them */
-    uint32_t block[MATMUL_MAX_OUT];
+    Activations by_32, by_256;      /* q is NULL where no output wants them */
+    uint32_t block[MATMUL_MAX_OUT]; /* of the activations; 0: fp32 */
     uint32_t n_groups[MATMUL_MAX_OUT];
     uint32_t all_groups;
 } MatmulJob;
-
-static bool find_block(DType type, uint32_t *ret_block)
-{
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (rows[i].type != type) continue;
-        *ret_block = rows[i].block;
-        return true;
-    }
-    return false;
-}
 
 static bool plan(const MatmulParams *params, MatmulJob *job)
 {
     char *scratch = params->scratch;
     *job = (MatmulJob){.params = params};
     for (uint32_t i = 0; i < params->n_out; i++) {
-        if (!find_block(params->out[i].type, &job->block[i])) return false;
+        const BlockFormat *format = block_format(params->out[i].type);
+        if (!dtype_info(params->out[i].type)) return false;
+        job->block[i] = format ? format->block : 0;
         job->n_groups[i] = (params->out[i].n_rows + MATMUL_GROUP_ROWS - 1) / MATMUL_GROUP_ROWS;
         job->all_groups += job->n_groups[i];
         if (job->block[i] == BLOCK_32) job->by_32 = activations_at(scratch, BLOCK_32, params->n_tokens, params->n_cols);

@@ -35,17 +35,17 @@ SIMD_INLINE void multiply_tile(DType type, const char *const rows[TILE_ROWS], co
                                uint32_t n_cols, const uint32_t tokens, float *ret_sums)
 {
     F32x16 sum[TILE_ROWS][TILE_TOKENS], w[TILE_ROWS];
-#pragma GCC unroll 16
+    SIMD_UNROLL
     for (int i = 0; i < TILE_ROWS; i++)
         for (uint32_t j = 0; j < tokens; j++) sum[i][j] = f32x16_set1(0);
     uint32_t c = 0;
     for (; c + LANES <= n_cols; c += LANES) {
-#pragma GCC unroll 4
+        SIMD_UNROLL
         for (int i = 0; i < TILE_ROWS; i++) w[i] = load_weights(type, rows[i], c);
-#pragma GCC unroll 4
+        SIMD_UNROLL
         for (uint32_t j = 0; j < tokens; j++) {
             F32x16 xj = f32x16_load(x + j * x_stride + c);
-#pragma GCC unroll 4
+            SIMD_UNROLL
             for (int i = 0; i < TILE_ROWS; i++) sum[i][j] = f32x16_madd(w[i], xj, sum[i][j]);
         }
     }

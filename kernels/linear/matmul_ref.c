@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/half.h"
 #include "kernels/linear/activations.h"
-#include "kernels/linear/blocks.h"
+#include "kernels/linear/block_values.h"
 #include "kernels/linear/dequant.h"
 #include "kernels/linear/matmul.h"
 
 #include <math.h>
-
-/* One (token, row) sum of a weight format; x is the token's fp32 row, a and t its quantised form. */
-typedef float (*DotFn)(const void *row, const float *x, const Activations *a, uint32_t t);
 
 enum { PARTIAL_SUMS = 16 };
 
@@ -28,95 +25,36 @@ static float dot_float(DType type, const void *row, const float *x, uint32_t n)
     return sum[0];
 }
 
-static float dot_f32(const void *row, const float *x, const Activations *a, uint32_t t)
+/* Integer sums inside a block are exact; the blocks follow one another with one fused step each, two with minima. */
+static float dot_blocks(const BlockFormat *format, const char *row, const Activations *a, uint32_t t)
 {
-    (void)t;
-    return dot_float(DTYPE_F32, row, x, a->n_cols);
-}
-
-static float dot_f16(const void *row, const float *x, const Activations *a, uint32_t t)
-{
-    (void)t;
-    return dot_float(DTYPE_F16, row, x, a->n_cols);
-}
-
-static float dot_bf16(const void *row, const float *x, const Activations *a, uint32_t t)
-{
-    (void)t;
-    return dot_float(DTYPE_BF16, row, x, a->n_cols);
-}
-
-static float dot_q4_0(const void *row, const float *x, const Activations *a, uint32_t t)
-{
-    (void)x;
-    const BlockQ4_0 *block = row;
-    uint32_t n_blocks = a->n_cols / BLOCK_32;
+    uint32_t n_blocks = a->n_cols / format->block, n_parts = format->block / 16;
+    size_t block_bytes = dtype_info(format->type)->block_bytes;
+    BlockValues values;
     float acc = 0;
-    for (uint32_t b = 0; b < n_blocks; b++, block++) {
-        const int8_t *q = a->q + (size_t)t * a->n_cols + (size_t)b * BLOCK_32;
-        int32_t sum = 0;
-        for (int j = 0; j < 16; j++)
-            sum += ((block->quants[j] & 15) - 8) * q[j] + ((block->quants[j] >> 4) - 8) * q[j + 16];
-        acc = fmaf((float)sum, f32_from_f16(block->d) * a->d[(size_t)t * n_blocks + b], acc);
+    for (uint32_t b = 0; b < n_blocks; b++) {
+        const int8_t *q = a->q + (size_t)t * a->n_cols + (size_t)b * format->block;
+        float d = a->d[(size_t)t * n_blocks + b];
+        int32_t sum = 0, min_sum = 0;
+        format->decode(row + b * block_bytes, &values);
+        for (uint32_t part = 0; part < n_parts; part++) {
+            int32_t dot = 0, x_sum = 0;
+            for (uint32_t i = 16 * part; i < 16 * part + 16; i++) {
+                dot += values.q[i] * q[i];
+                x_sum += q[i];
+            }
+            sum += values.scale[part] * dot;
+            min_sum += format->has_min ? values.min[part] * x_sum : 0;
+        }
+        acc = fmaf((float)sum, values.d * d, acc);
+        if (!format->has_min) continue;
+        if (format->block == BLOCK_32)
+            acc = fmaf(values.m, a->s[(size_t)t * n_blocks + b], acc);
+        else
+            acc = fmaf((float)-min_sum, values.m * d, acc);
     }
     return acc;
 }
-
-static float dot_q4_1(const void *row, const float *x, const Activations *a, uint32_t t)
-{
-    (void)x;
-    const BlockQ4_1 *block = row;
-    uint32_t n_blocks = a->n_cols / BLOCK_32;
-    float acc = 0;
-    for (uint32_t b = 0; b < n_blocks; b++, block++) {
-        const int8_t *q = a->q + (size_t)t * a->n_cols + (size_t)b * BLOCK_32;
-        int32_t sum = 0;
-        for (int j = 0; j < 16; j++) sum += (block->quants[j] & 15) * q[j] + (block->quants[j] >> 4) * q[j + 16];
-        acc = fmaf((float)sum, f32_from_f16(block->d) * a->d[(size_t)t * n_blocks + b], acc);
-        acc = fmaf(f32_from_f16(block->m), a->s[(size_t)t * n_blocks + b], acc);
-    }
-    return acc;
-}
-
-static float dot_q8_0(const void *row, const float *x, const Activations *a, uint32_t t)
-{
-    (void)x;
-    const BlockQ8_0 *block = row;
-    uint32_t n_blocks = a->n_cols / BLOCK_32;
-    float acc = 0;
-    for (uint32_t b = 0; b < n_blocks; b++, block++) {
-        const int8_t *q = a->q + (size_t)t * a->n_cols + (size_t)b * BLOCK_32;
-        int32_t sum = 0;
-        for (int j = 0; j < BLOCK_32; j++) sum += block->quants[j] * q[j];
-        acc = fmaf((float)sum, f32_from_f16(block->d) * a->d[(size_t)t * n_blocks + b], acc);
-    }
-    return acc;
-}
-
-static float dot_q6_k(const void *row, const float *x, const Activations *a, uint32_t t)
-{
-    (void)x;
-    const BlockQ6_K *block = row;
-    uint32_t n_blocks = a->n_cols / BLOCK_K;
-    float acc = 0;
-    for (uint32_t b = 0; b < n_blocks; b++, block++) {
-        const int8_t *q = a->q + (size_t)t * a->n_cols + (size_t)b * BLOCK_K;
-        int32_t sum = 0;
-        for (int i = 0; i < BLOCK_K; i++) sum += block->scales[i / 16] * (block_q6_k_quant(block, i) - 32) * q[i];
-        acc = fmaf((float)sum, f32_from_f16(block->d) * a->d[(size_t)t * n_blocks + b], acc);
-    }
-    return acc;
-}
-
-static const struct {
-    DType type;
-    uint32_t block; /* of the activations; 0: fp32 */
-    DotFn dot;
-} rows[] = {
-    {DTYPE_F32, 0, dot_f32},          {DTYPE_F16, 0, dot_f16},          {DTYPE_BF16, 0, dot_bf16},
-    {DTYPE_Q4_0, BLOCK_32, dot_q4_0}, {DTYPE_Q4_1, BLOCK_32, dot_q4_1}, {DTYPE_Q8_0, BLOCK_32, dot_q8_0},
-    {DTYPE_Q6_K, BLOCK_K, dot_q6_k},
-};
 
 static void put(const MatmulOut *out, uint32_t t, uint32_t r, float sum)
 {
@@ -125,34 +63,28 @@ static void put(const MatmulOut *out, uint32_t t, uint32_t r, float sum)
     *y = out->accumulate ? *y + sum : sum;
 }
 
-static void multiply(const MatmulParams *params, const MatmulOut *out, DotFn dot, const Activations *a)
+static bool multiply(const MatmulParams *params, const MatmulOut *out)
 {
+    const BlockFormat *format = block_format(out->type);
+    if (!dtype_info(out->type)) return false;
     size_t row_bytes = dtype_row_bytes(out->type, params->n_cols);
-    for (uint32_t t = 0; t < params->n_tokens; t++)
-        for (uint32_t r = 0; r < out->n_rows; r++)
-            put(out, t, r, dot((const char *)out->w + r * row_bytes, params->x + t * params->x_stride, a, t));
-}
-
-static bool multiply_out(const MatmulParams *params, const MatmulOut *out)
-{
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (rows[i].type != out->type) continue;
-        Activations a = {.n_cols = params->n_cols};
-        if (rows[i].block) {
-            a = activations_at(params->scratch, rows[i].block, params->n_tokens, params->n_cols);
-            for (uint32_t t = 0; t < params->n_tokens; t++)
-                activations_quantise_ref(&a, t, params->x + t * params->x_stride);
+    Activations a = {0};
+    if (format) a = activations_at(params->scratch, format->block, params->n_tokens, params->n_cols);
+    for (uint32_t t = 0; t < params->n_tokens; t++) {
+        const float *x = params->x + t * params->x_stride;
+        if (format) activations_quantise_ref(&a, t, x);
+        for (uint32_t r = 0; r < out->n_rows; r++) {
+            const char *row = (const char *)out->w + r * row_bytes;
+            put(out, t, r, format ? dot_blocks(format, row, &a, t) : dot_float(out->type, row, x, params->n_cols));
         }
-        multiply(params, out, rows[i].dot, &a);
-        return true;
     }
-    return false;
+    return true;
 }
 
 bool matmul_ref(const MatmulParams *params)
 {
     for (uint32_t i = 0; i < params->n_out; i++)
-        if (!multiply_out(params, &params->out[i])) return false;
+        if (!multiply(params, &params->out[i])) return false;
     return true;
 }
 

@@ -5,19 +5,13 @@
  * compiler resolves. Only for sources that include isa.h.
  */
 #pragma once
-#include "base/tensor.h"
+#include "kernels/isa.h"
 #include "kernels/linear/blocks.h"
 #include "kernels/simd.h"
 
 #include <string.h>
 
-enum {
-    BLOCK_VECTORS = BLOCK_32 / 4,
-    K_VECTORS = BLOCK_K / 4,
-    K_SUBS = 16,       /* parts of a 256-block with their own scale, 16 columns each */
-    CHUNK_BLOCKS = 16, /* blocks of 32 that are unpacked before use: with CHUNK_K, 512 columns */
-    CHUNK_K = 2,
-};
+enum { HALF_TILE = SIMD_TILE_TOKENS / 2 };
 
 /* 16 rows at base, stride bytes apart; stride 0: the same row in every lane. */
 typedef struct RowGroup {
@@ -25,87 +19,70 @@ typedef struct RowGroup {
     size_t stride;
 } RowGroup;
 
-/* binary16 scales of blocks, d in the low half and m (Q4_1) in the high half, [CHUNK_BLOCKS, LANES]. */
-typedef struct ScaleBits {
-    uint32_t bits[CHUNK_BLOCKS][LANES];
-} ScaleBits;
+/* Unpacked values are too high by bias; those of is_i8 are signed and may need 8 bits. */
+typedef struct QuantTraits {
+    uint16_t block_bytes;
+    bool has_min, is_i8;
+    int16_t bias;
+} QuantTraits;
 
-SIMD_INLINE size_t block_bytes_of(DType type)
+static const QuantTraits quant_traits[] = {
+    [DTYPE_Q4_0] = {sizeof(BlockQ4_0), false, false, 8},
+    [DTYPE_Q4_1] = {sizeof(BlockQ4_1), true, false, 0},
+    [DTYPE_Q5_0] = {sizeof(BlockQ5_0), false, false, 16},
+    [DTYPE_Q5_1] = {sizeof(BlockQ5_1), true, false, 0},
+    [DTYPE_Q8_0] = {sizeof(BlockQ8_0), false, true, SIMD_I8_BIAS},
+    [DTYPE_IQ4_NL] = {sizeof(BlockIQ4_NL), false, true, SIMD_I8_BIAS},
+    [DTYPE_MXFP4] = {sizeof(BlockMXFP4), false, true, SIMD_I8_BIAS},
+    [DTYPE_Q2_K] = {sizeof(BlockQ2_K), true, false, 0},
+    [DTYPE_Q3_K] = {sizeof(BlockQ3_K), false, false, 4},
+    [DTYPE_Q4_K] = {sizeof(BlockQ4_K), true, false, 0},
+    [DTYPE_Q5_K] = {sizeof(BlockQ5_K), true, false, 0},
+    [DTYPE_Q6_K] = {sizeof(BlockQ6_K), false, false, 32},
+    [DTYPE_IQ4_XS] = {sizeof(BlockIQ4_XS), false, true, SIMD_I8_BIAS},
+};
+
+static const int8_t iq4_values[16] = BLOCK_IQ4_VALUES;
+
+SIMD_INLINE int32_t load_4(const void *p)
 {
-    return type == DTYPE_Q4_0   ? sizeof(BlockQ4_0)
-           : type == DTYPE_Q4_1 ? sizeof(BlockQ4_1)
-           : type == DTYPE_Q8_0 ? sizeof(BlockQ8_0)
-                                : sizeof(BlockQ6_K);
+    int32_t x;
+    memcpy(&x, p, 4);
+    return x;
 }
 
-/* What the unpacked values are too high by. */
-SIMD_INLINE int32_t quant_bias(DType type)
+SIMD_INLINE I32x16 dot(bool is_i8, I32x16 acc, W8x64 w, const int8_t *q)
 {
-    return type == DTYPE_Q4_0 ? 8 : type == DTYPE_Q8_0 ? SIMD_I8_BIAS : type == DTYPE_Q6_K ? 32 : 0;
+    return is_i8 ? i32x16_dot_i8(acc, w, load_4(q)) : i32x16_dot_u7(acc, w, load_4(q));
 }
 
-/* Fetched ahead of use: a vector load just behind 16 scalar stores would wait for all of them. */
-SIMD_INLINE void load_scale_bits(DType type, const RowGroup *group, uint32_t first_block, uint32_t n_blocks,
-                                 ScaleBits *ret)
+/* The share of one block in fetching the 16 rows behind these: decoding is bound by memory. */
+SIMD_INLINE void prefetch_next_group(DType type, const RowGroup *group, uint32_t block)
 {
-    const uint8_t *row = group->base + first_block * block_bytes_of(type);
-    if (type == DTYPE_Q6_K) row += offsetof(BlockQ6_K, d);
-    for (int r = 0; r < LANES; r++, row += group->stride) {
-        for (uint32_t b = 0; b < n_blocks; b++) {
-            uint16_t half;
-            memcpy(&half, row + b * block_bytes_of(type), sizeof half);
-            ret->bits[b][r] = half;
-            if (type == DTYPE_Q4_1) memcpy(&ret->bits[b][r], row + b * block_bytes_of(type), 4);
-        }
-    }
+    size_t share = (size_t)LANES * quant_traits[type].block_bytes;
+    const uint8_t *at = group->base + LANES * group->stride + block * share;
+    for (size_t i = 0; i < share; i += 64) __builtin_prefetch(at + i);
 }
 
-SIMD_INLINE void unpack_block(DType type, const RowGroup *group, uint32_t block, W8x64 w[BLOCK_VECTORS])
-{
-    size_t offset = block * block_bytes_of(type) + (type == DTYPE_Q4_1 ? 4 : 2);
-    if (type == DTYPE_Q8_0) {
-        w8x64_load_rows(w, group->base + offset, group->stride);
-        w8x64_load_rows(w + 4, group->base + offset + 16, group->stride);
-        for (int c = 0; c < BLOCK_VECTORS; c++) w[c] = w8x64_from_i8(w[c]);
-    } else {
-        W8x64 packed[4];
-        w8x64_load_rows(packed, group->base + offset, group->stride);
-        for (int c = 0; c < 4; c++) {
-            w[c] = w8x64_low_nibbles(packed[c]);
-            w[4 + c] = w8x64_high_nibbles(packed[c]);
-        }
-    }
-}
-
-/* 16 columns of a Q6_K half: 4 dwords of quarter g from chunk i (0 or 1) of its 32 columns. */
-SIMD_INLINE void unpack_k_part(const W8x64 low[4], const W8x64 high[4], int quarter, uint8_t *ret_w)
-{
-    for (int c = 0; c < 4; c++) {
-        W8x64 nibbles = quarter < 2 ? w8x64_low_nibbles(low[c]) : w8x64_high_nibbles(low[c]);
-        w8x64_store(ret_w + 64 * c, w8x64_join_6_bits(nibbles, high[c], quarter));
-    }
-}
-
-/* A 256-block of 16 rows: ret_w [K_VECTORS, 64 bytes], ret_scales [K_SUBS, LANES]. */
-SIMD_INLINE void unpack_k_block(const RowGroup *group, uint32_t block, uint8_t *ret_w, int32_t *ret_scales)
-{
-    const uint8_t *start = group->base + block * sizeof(BlockQ6_K);
-    for (int half = 0; half < 2; half++) {
-        for (int i = 0; i < 2; i++) { /* 16 of the 32 columns in each quarter */
-            W8x64 high[4], even[4], odd[4];
-            const uint8_t *low_at = start + offsetof(BlockQ6_K, low) + 64 * half + 16 * i;
-            w8x64_load_rows(high, start + offsetof(BlockQ6_K, high) + 32 * half + 16 * i, group->stride);
-            w8x64_load_rows(even, low_at, group->stride);
-            w8x64_load_rows(odd, low_at + 32, group->stride);
-            uint8_t *w = ret_w + 64 * (32 * half + 4 * i);
-            unpack_k_part(even, high, 0, w);
-            unpack_k_part(odd, high, 1, w + 64 * 8);
-            unpack_k_part(even, high, 2, w + 64 * 16);
-            unpack_k_part(odd, high, 3, w + 64 * 24);
-        }
-    }
-    for (int r = 0; r < LANES; r++) {
-        const uint8_t *scales = start + (size_t)r * group->stride + offsetof(BlockQ6_K, scales);
-        for (int j = 0; j < K_SUBS; j++) ret_scales[j * LANES + r] = (int8_t)scales[j];
-    }
-}
+/*
+ * The same rows of the matrix times tokens t0 .. t0 + n_tokens - 1, in blocks of 32 or of 256, to acc [n_tokens,
+ * LANES]. One function a format (matmul_quant_cpu.c has the table): each row's sum runs over the blocks in order, one
+ * madd a block and one more for minima, whatever the number of tokens; integer sums inside a block are exact, so how
+ * they are formed is free.
+ */
+typedef void (*MultiplyGroup)(const RowGroup *group, const Activations *a, uint32_t t0, uint32_t n_tokens, float *acc);
+#define DECLARE_MULTIPLY(name)                                                                                         \
+    void ISA(multiply_##name)(const RowGroup *group, const Activations *a, uint32_t t0, uint32_t n_tokens, float *acc)
+DECLARE_MULTIPLY(q4_0);
+DECLARE_MULTIPLY(q4_1);
+DECLARE_MULTIPLY(q5_0);
+DECLARE_MULTIPLY(q5_1);
+DECLARE_MULTIPLY(q8_0);
+DECLARE_MULTIPLY(iq4_nl);
+DECLARE_MULTIPLY(mxfp4);
+DECLARE_MULTIPLY(q2_k);
+DECLARE_MULTIPLY(q3_k);
+DECLARE_MULTIPLY(q4_k);
+DECLARE_MULTIPLY(q5_k);
+DECLARE_MULTIPLY(q6_k);
+DECLARE_MULTIPLY(iq4_xs);

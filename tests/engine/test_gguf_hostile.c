@@ -278,7 +278,7 @@ Test(test_gguf_hostile, tensor_types)
     refuse_entry(4, 1, DIMS(32), 0, ERR_INVALID, "type 4 is unknown");
     refuse_entry(99, 1, DIMS(32), 0, ERR_INVALID, "type 99 is unknown");
     refuse_entry(UINT32_MAX, 1, DIMS(32), 0, ERR_INVALID, "type 4294967295 is unknown");
-    refuse_entry(39, 1, DIMS(32), 0, ERR_UNSUPPORTED, "type MXFP4 (39) is not supported");
+    refuse_entry(22, 1, DIMS(256), 0, ERR_UNSUPPORTED, "type IQ2_S (22) is not supported");
 }
 
 Test(test_gguf_hostile, offsets)

@@ -1,45 +1,66 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Records how the `gguf` package (0.17 or newer, with numpy) dequantises blocks: tests/golden/dequant.json.
+"""Makes dequant.json: what the `gguf` package makes of random blocks of every quantised format. Run by hand:
 
-usage: make_dequant.py > dequant.json
-Blocks are random bytes with finite scales; the last block of each type has the extreme ones.
+    make_dequant.py        (needs gguf, numpy)
+
+The blocks come from a generator that the test repeats: a 64-bit congruential one whose upper byte is taken. Bit 14 of
+each binary16 scale is cleared, which keeps it finite. Committed are FNV-1a of all values' fp32 bits, so that every bit
+counts, and the bits of every 61st value, to see where a difference begins.
 """
 import json
+import pathlib
 
-import numpy as np
-from gguf import GGMLQuantizationType as T, GGML_QUANT_SIZES
-from gguf.quants import dequantize
+import gguf
+import numpy
 
-# byte offsets of the binary16 scales in a block
-SCALES = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q8_0: [0], T.Q6_K: [208]}
-EXTREMES = [0x0001, 0x83FF, 0x7BFF, 0x8000]  # smallest, a negative subnormal, the largest, minus zero
+N_BLOCKS = 64
+STEP = 61
+EXTREMES = [0x0001, 0x83FF, 0x7BFF, 0x8000]  # the smallest, a negative subnormal, the largest, minus zero
+# Offsets of the binary16 fields.
+TYPES = {
+    "F16": [0], "BF16": [0],
+    "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "IQ4_NL": [0], "MXFP4": [],
+    "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_XS": [0],
+}
 
 
-def blocks_of(kind, rng):
-    elements, size = GGML_QUANT_SIZES[kind]
-    count = 3 if elements == 32 else 2
-    if kind == T.F16:
-        return np.array([0, 1, 0x3FF, 0x400, 0x3C00, 0xBC01, 0x7BFF, 0x7C00, 0xFC00, 0x8000], "<u2").view(np.uint8)
-    if kind == T.BF16:
-        return np.array([0, 1, 0x3F80, 0xBF81, 0x7F7F, 0x7F80, 0xFF80, 0x8000], "<u2").view(np.uint8)
-    blocks = rng.integers(0, 256, (count, size), dtype=np.uint8)
-    for b in range(count):
-        for i, at in enumerate(SCALES[kind]):
-            bits = EXTREMES[(int(kind) + i) % 4] if b == count - 1 else int(np.float16(rng.normal() / 50).view("u2"))
-            blocks[b, at:at + 2] = [bits & 255, bits >> 8]
-    return blocks.reshape(-1)
+def random_bytes(seed, n):
+    state, out = seed, bytearray()
+    for _ in range(n):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        out.append(state >> 56)
+    return out
+
+
+def fnv1a(data):
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return value
+
+
+def make_case(seed, name, halves):
+    kind = gguf.GGMLQuantizationType[name]
+    _, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    blocks = random_bytes(seed, N_BLOCKS * block_bytes)
+    for block in range(N_BLOCKS):
+        for at in halves:
+            blocks[block * block_bytes + at + 1] &= 0xBF
+    for i, at in enumerate(halves):
+        first = (N_BLOCKS - 1) * block_bytes + at
+        blocks[first:first + 2] = EXTREMES[(seed + i) % 4].to_bytes(2, "little")
+    values = gguf.dequantize(numpy.frombuffer(blocks, numpy.uint8), kind).astype("<f4").ravel()
+    assert numpy.isfinite(values).all()
+    bits = values.view("<u4")
+    return {"type": name, "seed": seed, "blocks": N_BLOCKS, "halves": halves, "hash": f"{fnv1a(values.tobytes()):016x}",
+            "step": STEP, "bits": [int(b) for b in bits[::STEP][:16]]}
 
 
 def main():
-    rng = np.random.default_rng(2)
-    out = []
-    for kind in (T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q8_0, T.Q6_K):
-        blocks = blocks_of(kind, rng)
-        values = dequantize(blocks, kind).astype(np.float32)
-        out.append({"type": int(kind), "bytes": blocks.tobytes().hex(),
-                    "values": [f"{v:08x}" for v in values.view(np.uint32).tolist()]})
-    print("[" + ",\n".join(json.dumps(row, separators=(",", ":")) for row in out) + "]")
+    cases = [make_case(seed, name, halves) for seed, (name, halves) in enumerate(TYPES.items(), 1)]
+    path = pathlib.Path(__file__).parent / "dequant.json"
+    path.write_text("[\n" + ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases) + "\n]\n")
 
 
 if __name__ == "__main__":

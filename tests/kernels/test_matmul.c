@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const DType types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q8_0, DTYPE_Q6_K};
+static const DType types[] = {
+    DTYPE_F32,  DTYPE_F16,    DTYPE_BF16,  DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q8_0,
+    DTYPE_Q2_K, DTYPE_IQ4_NL, DTYPE_MXFP4, DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_IQ4_XS,
+};
 enum { N_TYPES = sizeof types / sizeof *types, Y_PADDING = 3 };
 
 typedef struct Case {
