@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A GGUF file (versions 2 and 3, little-endian), mapped read-only and never trusted: every count, length, offset,
- * alignment, type and product of dimensions is checked at open, so that what the accessors return is safe to read. An
- * error names the key or tensor and the byte offset. Immutable after open; any thread.
+ * A GGUF model (versions 2 and 3, little-endian) in one file or several, mapped read-only and never trusted: every
+ * count, length, offset, alignment and product of dimensions is checked at open, so that what the accessors return is
+ * safe to read. An error names the file, the key or tensor and the byte offset. Immutable after open; any thread.
  */
 #pragma once
 #include "base/error.h"
@@ -25,6 +25,9 @@ typedef struct GgufString {
     size_t n;
 } GgufString;
 
+/* A name for an error, which is one line for a person: no control bytes, cut to size. */
+void gguf_printable(char *text, size_t size, GgufString bytes);
+
 typedef struct GgufKv {
     GgufString key;
     GgufType type; /* of the value; of the elements when is_array */
@@ -36,17 +39,26 @@ typedef struct GgufKv {
 
 typedef struct GgufTensor {
     GgufString name;
-    TensorView view; /* data points into the mapping */
-    uint64_t file_offset, n_bytes;
+    TensorView view; /* data points into the mapping; type may be any number, dtype_info says whether it can be used */
+    uint64_t file_offset, n_bytes; /* n_bytes is 0 for a type of unknown size */
+    uint32_t part;                 /* which file, from 0 */
 } GgufTensor;
 
+/* A path that ends in -00002-of-00003.gguf stands for all three files; the metadata are those of the first. */
 LW_CHECK bool gguf_open(const char *path, Gguf **ret_gguf, Error *error);
-/* For tests and fuzzing: parses bytes that the caller keeps alive; 'name' stands in errors. */
+/* For tests and fuzzing: parses bytes that the caller keeps alive; names stand in errors. */
+typedef struct GgufBytes {
+    const void *data;
+    size_t n;
+    const char *name;
+} GgufBytes;
+LW_CHECK bool gguf_open_memory_parts(const GgufBytes *parts, uint32_t n, Gguf **ret_gguf, Error *error); /* n >= 1 */
 LW_CHECK bool gguf_open_memory(const void *bytes, size_t n, const char *name, Gguf **ret_gguf, Error *error);
 void gguf_close(Gguf *gguf); /* NULL is fine; views into the mapping die with it */
 
-const char *gguf_path(const Gguf *gguf);
-uint64_t gguf_file_bytes(const Gguf *gguf);
+const char *gguf_path(const Gguf *gguf); /* of the first file */
+uint32_t gguf_n_parts(const Gguf *gguf);
+uint64_t gguf_file_bytes(const Gguf *gguf); /* of all files */
 uint32_t gguf_version(const Gguf *gguf);
 size_t gguf_n_kv(const Gguf *gguf);
 const GgufKv *gguf_kv_at(const Gguf *gguf, size_t i);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/model/gguf.h"
+#include "engine/model/gguf_impl.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -80,28 +80,28 @@ static bool fail_missing(const Gguf *gguf, const char *key, Error *error)
     return error_set_param(error, ERR_INVALID, key, "%s: key '%s' is missing", gguf_path(gguf), key);
 }
 
-static bool fail_type(const Gguf *gguf, const GgufKv *kv, const char *key, const char *wanted, Error *error)
+static bool fail_type(const char *path, const GgufKv *kv, const char *key, const char *wanted, Error *error)
 {
     return error_set_param(error, ERR_INVALID, key, "%s: key '%s' at offset %" PRIu64 ": must be %s, not %s%s",
-                           gguf_path(gguf), key, kv->offset, wanted, kv->is_array ? "array of " : "",
+                           path, key, kv->offset, wanted, kv->is_array ? "array of " : "",
                            gguf_type_name(kv->type));
 }
 
-static bool read_u32(const Gguf *gguf, const GgufKv *kv, const char *key, uint32_t *value, Error *error)
+bool gguf_kv_read_u32(const char *path, const GgufKv *kv, const char *key, uint32_t *value, Error *error)
 {
-    if (kv->is_array || !type_info[kv->type].is_int) return fail_type(gguf, kv, key, "an integer", error);
+    if (kv->is_array || !type_info[kv->type].is_int) return fail_type(path, kv, key, "an integer", error);
     int64_t found = gguf_int_at(kv, 0);
     if (found < 0 || found > UINT32_MAX)
         return error_set_param(error, ERR_INVALID, key,
                                "%s: key '%s' at offset %" PRIu64 ": %" PRId64 " is not in 0 ... 4294967295",
-                               gguf_path(gguf), key, kv->offset, found);
+                               path, key, kv->offset, found);
     *value = (uint32_t)found;
     return true;
 }
 
 static bool read_f32(const Gguf *gguf, const GgufKv *kv, const char *key, float *value, Error *error)
 {
-    if (kv->is_array || !type_info[kv->type].is_float) return fail_type(gguf, kv, key, "a float", error);
+    if (kv->is_array || !type_info[kv->type].is_float) return fail_type(gguf_path(gguf), kv, key, "a float", error);
     float found = (float)gguf_float_at(kv, 0);
     if (!isfinite(found))
         return error_set_param(error, ERR_INVALID, key, "%s: key '%s' at offset %" PRIu64 ": %g is not a finite f32",
@@ -112,7 +112,7 @@ static bool read_f32(const Gguf *gguf, const GgufKv *kv, const char *key, float 
 
 static bool read_string(const Gguf *gguf, const GgufKv *kv, const char *key, GgufString *value, Error *error)
 {
-    if (kv->is_array || kv->type != GGUF_STRING) return fail_type(gguf, kv, key, "a string", error);
+    if (kv->is_array || kv->type != GGUF_STRING) return fail_type(gguf_path(gguf), kv, key, "a string", error);
     *value = gguf_next_string(&(GgufStringIter){kv->data});
     return true;
 }
@@ -120,7 +120,7 @@ static bool read_string(const Gguf *gguf, const GgufKv *kv, const char *key, Ggu
 bool gguf_get_u32(const Gguf *gguf, const char *key, uint32_t *value, Error *error)
 {
     const GgufKv *kv = gguf_find(gguf, key);
-    return kv ? read_u32(gguf, kv, key, value, error) : fail_missing(gguf, key, error);
+    return kv ? gguf_kv_read_u32(gguf_path(gguf), kv, key, value, error) : fail_missing(gguf, key, error);
 }
 
 bool gguf_get_f32(const Gguf *gguf, const char *key, float *value, Error *error)
@@ -138,7 +138,7 @@ bool gguf_get_string(const Gguf *gguf, const char *key, GgufString *value, Error
 bool gguf_opt_u32(const Gguf *gguf, const char *key, uint32_t *value, Error *error)
 {
     const GgufKv *kv = gguf_find(gguf, key);
-    return !kv || read_u32(gguf, kv, key, value, error);
+    return !kv || gguf_kv_read_u32(gguf_path(gguf), kv, key, value, error);
 }
 
 bool gguf_opt_f32(const Gguf *gguf, const char *key, float *value, Error *error)
@@ -151,7 +151,7 @@ bool gguf_opt_bool(const Gguf *gguf, const char *key, bool *value, Error *error)
 {
     const GgufKv *kv = gguf_find(gguf, key);
     if (!kv) return true;
-    if (kv->is_array || kv->type != GGUF_BOOL) return fail_type(gguf, kv, key, "a bool", error);
+    if (kv->is_array || kv->type != GGUF_BOOL) return fail_type(gguf_path(gguf), kv, key, "a bool", error);
     *value = gguf_int_at(kv, 0) != 0;
     return true;
 }
@@ -175,7 +175,7 @@ bool gguf_get_array(const Gguf *gguf, const char *key, GgufType element, const G
     if (!kv) return fail_missing(gguf, key, error);
     if (!kv->is_array || !element_fits(kv->type, element)) {
         char wanted[32] = "array of ";
-        return fail_type(gguf, kv, key, strcat(wanted, gguf_type_name(element)), error);
+        return fail_type(gguf_path(gguf), kv, key, strcat(wanted, gguf_type_name(element)), error);
     }
     for (uint64_t i = 0; type_info[element].is_int && kv->type != element && i < kv->n; i++) {
         int64_t value = gguf_int_at(kv, i);

@@ -107,9 +107,10 @@ static bool check_all_taken(WeightBinder *binder, Error *error)
     for (size_t i = 0; i < gguf_n_tensors(binder->gguf); i++) {
         const GgufTensor *tensor = gguf_tensor_at(binder->gguf, i);
         if (bsearch(&tensor, binder->taken, binder->n_taken, sizeof tensor, by_address)) continue;
-        int n = tensor->name.n < TENSOR_NAME_BYTES ? (int)tensor->name.n : TENSOR_NAME_BYTES;
-        return error_set(error, ERR_UNSUPPORTED, "tensor '%.*s' at offset %llu has no place in architecture %s", n,
-                         tensor->name.data, (unsigned long long)tensor->file_offset, binder->shape->architecture);
+        char name[TENSOR_NAME_BYTES];
+        gguf_printable(name, sizeof name, tensor->name);
+        return error_set(error, ERR_UNSUPPORTED, "tensor '%s' at offset %llu has no place in architecture %s", name,
+                         (unsigned long long)tensor->file_offset, binder->shape->architecture);
     }
     return true;
 }
@@ -139,6 +140,21 @@ static bool bind_all(const ModelFamily *family, WeightBinder *binder, BindProgre
     return check_all_taken(binder, error);
 }
 
+bool weights_check_types(const Gguf *gguf, Error *error)
+{
+    for (size_t i = 0; i < gguf_n_tensors(gguf); i++) {
+        const GgufTensor *tensor = gguf_tensor_at(gguf, i);
+        uint32_t type = tensor->view.type;
+        if (dtype_info((DType)type)) continue;
+        char name[TENSOR_NAME_BYTES];
+        gguf_printable(name, sizeof name, tensor->name);
+        return error_set_param(error, ERR_UNSUPPORTED, name,
+                               "tensor '%s' at offset %llu has type %s (%u), which is not supported", name,
+                               (unsigned long long)tensor->file_offset, dtype_name(type).text, type);
+    }
+    return true;
+}
+
 bool weights_bind(const ModelFamily *family, const ModelShape *shape, const Gguf *gguf, BindProgress progress,
                   ModelWeights *ret_weights, Error *error)
 {
@@ -150,7 +166,7 @@ bool weights_bind(const ModelFamily *family, const ModelShape *shape, const Gguf
     weights.layers = arena_array(&weights.arena, shape->n_layers, sizeof *weights.layers);
     bool ok = binder.taken && weights.layers;
     if (!ok) error_set(error, ERR_NO_MEMORY, "no memory for the tensor table");
-    ok = ok && rope_order_make(shape, gguf, &weights.arena, &weights.rope, error) &&
+    ok = ok && weights_check_types(gguf, error) && rope_order_make(shape, gguf, &weights.arena, &weights.rope, error) &&
          bind_all(family, &binder, progress, error);
     free(binder.taken);
     if (!ok) {

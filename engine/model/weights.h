@@ -35,6 +35,8 @@ typedef struct BindProgress {
     void *arg;
 } BindProgress;
 
+/* False for a type that nothing here computes with: the error names it and the tensor. */
+LW_CHECK bool weights_check_types(const Gguf *gguf, Error *error);
 /* A missing, superfluous, misshapen or mistyped tensor is an error that names it. */
 LW_CHECK bool weights_bind(const ModelFamily *family, const ModelShape *shape, const Gguf *gguf, BindProgress progress,
                            ModelWeights *ret_weights, Error *error);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cmd/inspect.h"
+#include "engine/model/weights.h"
 #include "engine/text/utf8.h"
 #include "server/cmd/cmd.h"
 
@@ -47,14 +48,14 @@ static void count_types(Inspection *inspection)
         const TensorView *view = &tensor->view;
         uint64_t n_params = view->dim[0] * view->dim[1] * view->dim[2] * view->dim[3];
         size_t t = 0;
+        inspection->n_params += n_params;
+        inspection->weight_bytes += tensor->n_bytes;
         while (t < inspection->n_types && inspection->types[t].type != view->type) t++;
-        if (t == INSPECT_MAX_TYPES) continue; /* more types than DType has rows */
+        if (t == INSPECT_MAX_TYPES) continue;
         if (t == inspection->n_types) inspection->types[inspection->n_types++].type = view->type;
         inspection->types[t].n_tensors++;
         inspection->types[t].n_params += n_params;
         inspection->types[t].n_bytes += tensor->n_bytes;
-        inspection->n_params += n_params;
-        inspection->weight_bytes += tensor->n_bytes;
     }
 }
 
@@ -80,7 +81,8 @@ static bool inspect_file(const Config *config, Error *error)
     const ModelFamily *family;
     ModelShape shape;
     if (family_find(gguf, &family, &inspection.shape_error) &&
-        family_read_shape(family, gguf, &shape, &inspection.shape_error))
+        family_read_shape(family, gguf, &shape, &inspection.shape_error) &&
+        weights_check_types(gguf, &inspection.shape_error))
         inspection.shape = &shape;
     count_types(&inspection);
     bool printed = print_inspection(&inspection, error);

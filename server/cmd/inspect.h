@@ -5,7 +5,7 @@
 #include "config/config.h"
 #include "engine/model/family.h"
 
-enum { INSPECT_MAX_TYPES = 16 };
+enum { INSPECT_MAX_TYPES = 64 }; /* of any ids; a file with more has its first ones listed */
 
 typedef struct InspectType {
     DType type;
@@ -15,7 +15,7 @@ typedef struct InspectType {
 typedef struct Inspection {
     const Config *config;
     const Gguf *gguf;        /* NULL: a named shape */
-    const ModelShape *shape; /* NULL: the file's architecture or dimensions are no good */
+    const ModelShape *shape; /* NULL: the file's architecture, dimensions or types are no good */
     Error shape_error;       /* then: why */
     InspectType types[INSPECT_MAX_TYPES];
     size_t n_types;

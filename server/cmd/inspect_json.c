@@ -91,7 +91,7 @@ static bool add_tensors(cJSON *root, const Gguf *gguf, Error *error)
         const GgufTensor *tensor = gguf_tensor_at(gguf, i);
         cJSON *item = cJSON_CreateObject(), *name = text_item(tensor->name, error);
         added = item && cJSON_AddItemToArray(tensors, item) && name && cJSON_AddItemToObject(item, "name", name) &&
-                cJSON_AddStringToObject(item, "type", dtype_info(tensor->view.type)->name) &&
+                cJSON_AddStringToObject(item, "type", dtype_name(tensor->view.type).text) &&
                 add_int(item, "offset", (int64_t)tensor->file_offset) &&
                 add_int(item, "bytes", (int64_t)tensor->n_bytes);
         cJSON *dims = added ? cJSON_AddArrayToObject(item, "dims") : NULL;
@@ -110,7 +110,7 @@ static bool add_types(cJSON *root, const Inspection *inspection)
         const InspectType *type = &inspection->types[i];
         cJSON *item = cJSON_CreateObject();
         added = cJSON_AddItemToArray(types, item) &&
-                cJSON_AddStringToObject(item, "type", dtype_info(type->type)->name) &&
+                cJSON_AddStringToObject(item, "type", dtype_name(type->type).text) &&
                 add_int(item, "tensors", (int64_t)type->n_tensors) &&
                 add_int(item, "parameters", (int64_t)type->n_params) && add_int(item, "bytes", (int64_t)type->n_bytes);
     }

@@ -89,7 +89,7 @@ static void print_types(Page *page, const Inspection *inspection)
     PRINT(page, "\n%-8s %8s %12s %12s\n", "type", "tensors", "parameters", "bytes");
     for (size_t i = 0; i < inspection->n_types; i++) {
         const InspectType *type = &inspection->types[i];
-        PRINT(page, "%-8s %8" PRIu64 " %12s %12s\n", dtype_info(type->type)->name, type->n_tensors,
+        PRINT(page, "%-8s %8" PRIu64 " %12s %12s\n", dtype_name(type->type).text, type->n_tensors,
               human_count(params, type->n_params), human_bytes(bytes, type->n_bytes));
     }
     PRINT(page, "%-8s %8zu %12s %12s\n", "total", gguf_n_tensors(inspection->gguf),
@@ -105,7 +105,7 @@ static void print_tensors(Page *page, const Gguf *gguf)
         for (uint32_t d = 0, n = 0; d < tensor->view.n_dims; d++)
             n += (uint32_t)snprintf(dims + n, sizeof dims - n, "%s%" PRIu64, d ? " x " : "", tensor->view.dim[d]);
         PRINT(page, "%-14" PRIu64 " %12" PRIu64 "  %-6s %-26s ", tensor->file_offset, tensor->n_bytes,
-              dtype_info(tensor->view.type)->name, dims);
+              dtype_name(tensor->view.type).text, dims);
         print_clean(page, tensor->name, TEXT_POINTS);
         PRINT(page, "\n");
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "engine/model/family.h"
+#include "engine/model/weights.h"
 #include "tests/support/gguf_open.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
@@ -273,12 +274,36 @@ Test(test_gguf_hostile, dimensions)
     refuse(ERR_INVALID, "tensor 't'", "4294967295 dimensions");
 }
 
+/* A type that nothing computes with is listed, with its size where the format is known; loading refuses it. */
 Test(test_gguf_hostile, tensor_types)
 {
-    refuse_entry(4, 1, DIMS(32), 0, ERR_INVALID, "type 4 is unknown");
-    refuse_entry(99, 1, DIMS(32), 0, ERR_INVALID, "type 99 is unknown");
-    refuse_entry(UINT32_MAX, 1, DIMS(32), 0, ERR_INVALID, "type 4294967295 is unknown");
-    refuse_entry(22, 1, DIMS(256), 0, ERR_UNSUPPORTED, "type IQ2_S (22) is not supported");
+    static const struct {
+        uint32_t id;
+        uint64_t n_bytes;
+        const char *why;
+    } cases[] = {
+        {4, 0, "type 4 (4)"},   {99, 0, "type 99 (99)"}, {UINT32_MAX, 0, "type 4294967295 (4294967295)"},
+        {22, 82, "IQ2_S (22)"}, {26, 1024, "I32 (26)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Gguf *gguf;
+        gguf_writer_tensor_entry(&writer, "t\n", cases[i].id, 1, DIMS(256), 0);
+        put_bytes(&writer.data, (uint8_t[1024]){0}, 1024);
+        gguf_writer_finish(&writer, &bytes);
+        cr_assert(gguf_open_memory(bytes.data, bytes.n, "test.gguf", &gguf, &error), "%s", error.text);
+        const GgufTensor *tensor = gguf_tensor_at(gguf, 0);
+        cr_assert_eq((uint32_t)tensor->view.type, cases[i].id);
+        cr_assert_eq(tensor->n_bytes, cases[i].n_bytes);
+        cr_assert_not(weights_check_types(gguf, &error));
+        cr_assert_eq(error.code, ERR_UNSUPPORTED);
+        cr_assert(strstr(error.text, "tensor 't?' at offset ") && strstr(error.text, cases[i].why), "%s", error.text);
+        gguf_close(gguf);
+        start_over();
+    }
+    refuse_entry(22, 1, DIMS(32), 0, ERR_INVALID, "no multiple of IQ2_S's block of 256");
+    refuse_entry(26, 1, DIMS(80), 0, ERR_INVALID, "the file ends at");
+    refuse_entry(99, 1, DIMS(8), 1ull << 32, ERR_INVALID, "beyond the file's");
+    refuse_entry(99, 1, DIMS(8), 4096, ERR_INVALID, "beyond the file's");
 }
 
 Test(test_gguf_hostile, offsets)

@@ -25,9 +25,26 @@ static void read_model(const Gguf *gguf)
     if (shape_kv_bytes(&shape, DTYPE_F32, shape.train_context) < shape_kv_bytes_per_token(&shape, DTYPE_F32)) abort();
 }
 
+/* The same bytes as a first file and as a second: whatever they say of parts, the answer is a model or a place. */
+static void read_twice(const uint8_t *data, size_t n)
+{
+    Error error = {0};
+    Gguf *gguf;
+    size_t half = n / 2;
+    const GgufBytes pairs[2][2] = {{{data, n, "fuzz-1"}, {data, n, "fuzz-2"}},
+                                   {{data, half, "fuzz-1"}, {data + half, n - half, "fuzz-2"}}};
+    for (int i = 0; i < 2; i++) {
+        if (gguf_open_memory_parts(pairs[i], 2, &gguf, &error))
+            gguf_close(gguf);
+        else if (!strstr(error.text, "fuzz-") || !strstr(error.text, " at offset "))
+            abort();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     Error error = {0};
+    read_twice(data, n);
     if (!gguf_open_and_read(data, n, &error)) {
         if (!strstr(error.text, "test.gguf: ") || !strstr(error.text, " at offset ")) abort();
         return 0;

@@ -7,21 +7,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void save(GgufWriter *writer, const char *folder, const char *name)
+static void save_bytes(const Buffer *bytes, const char *folder, const char *name)
 {
     char path[512];
-    Buffer bytes;
-    buffer_init(&bytes, 1 << 20);
-    gguf_writer_finish(writer, &bytes);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "wb");
-    if (!file || fwrite(bytes.data, 1, bytes.n, file) != bytes.n || fclose(file)) {
+    if (!file || fwrite(bytes->data, 1, bytes->n, file) != bytes->n || fclose(file)) {
         perror(path);
         exit(1);
     }
+}
+
+static void save(GgufWriter *writer, const char *folder, const char *name)
+{
+    Buffer bytes;
+    buffer_init(&bytes, 1 << 20);
+    gguf_writer_finish(writer, &bytes);
+    save_bytes(&bytes, folder, name);
     buffer_done(&bytes);
     gguf_writer_done(writer);
     gguf_writer_init(writer);
+}
+
+/* Two files of equal size, one behind the other: the target also reads its input so. */
+static void save_split(const char *folder)
+{
+    Buffer bytes;
+    buffer_init(&bytes, 1 << 20);
+    for (uint32_t no = 0; no < 2; no++) {
+        GgufWriter writer;
+        gguf_writer_init(&writer);
+        gguf_writer_u32(&writer, "split.no", no);
+        gguf_writer_u32(&writer, "split.count", 2);
+        gguf_writer_u32(&writer, "split.tensors.count", 2);
+        gguf_writer_tensor(&writer, no ? "b" : "a", DTYPE_F32, 1, (uint64_t[]){4}, (float[4]){1}, 16);
+        gguf_writer_finish(&writer, &bytes);
+        gguf_writer_done(&writer);
+    }
+    save_bytes(&bytes, folder, "split");
+    buffer_done(&bytes);
 }
 
 static void add_llama_keys(GgufWriter *writer)
@@ -41,11 +65,11 @@ static void add_llama_keys(GgufWriter *writer)
 
 static void add_tensors(GgufWriter *writer)
 {
-    static const uint8_t data[210];
-    static const DType types[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_BF16};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        const DTypeInfo *info = dtype_info(types[i]);
-        gguf_writer_tensor(writer, info->name, types[i], 1, (uint64_t[]){info->block_elements}, data,
+    static const uint8_t data[292];
+    for (uint32_t id = 0; id < 64; id++) {
+        const DTypeInfo *info = dtype_known(id);
+        if (!info) continue;
+        gguf_writer_tensor(writer, info->name, (DType)id, 1, (uint64_t[]){info->block_elements}, data,
                            info->block_bytes);
     }
 }
@@ -81,6 +105,7 @@ int main(int argc, char **argv)
     save(&writer, argv[1], "arrays");
     tiny_vocab_write(&writer, "llama-bpe", true);
     save(&writer, argv[1], "vocabulary");
+    save_split(argv[1]);
     gguf_writer_done(&writer);
     return 0;
 }

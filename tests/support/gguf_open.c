@@ -24,7 +24,8 @@ static uint64_t sum_kv(const GgufKv *kv)
 static uint64_t sum_tensor(const GgufTensor *tensor)
 {
     const uint8_t *data = tensor->view.data;
-    return sum_string(tensor->name) + data[0] + data[tensor->n_bytes - 1];
+    uint64_t sum = sum_string(tensor->name) + tensor->part;
+    return tensor->n_bytes ? sum + data[0] + data[tensor->n_bytes - 1] : sum; /* 0: a type of unknown size */
 }
 
 static uint64_t sum_all(const Gguf *gguf)
