@@ -5,7 +5,9 @@ import pytest
 
 import longwave_server
 
-FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
+# With the system message of its own template this model answers in French song titles, whoever runs it.
+FRANCE = [{"role": "system", "content": "You are a helpful assistant."},
+          {"role": "user", "content": "What is the capital of France?"}]
 
 
 def test_chat(client):
@@ -59,7 +61,7 @@ def test_seeds_repeat_and_differ(client):
 
 
 def test_content_parts(client):
-    parts = [{"role": "user", "content": [{"type": "text", "text": FRANCE[0]["content"]}]}]
+    parts = [FRANCE[0], {"role": "user", "content": [{"type": "text", "text": FRANCE[1]["content"]}]}]
     fields = {"model": "smollm2", "temperature": 0, "max_tokens": 8}
     assert (client.chat.completions.create(messages=parts, **fields).choices[0].message.content ==
             client.chat.completions.create(messages=FRANCE, **fields).choices[0].message.content)
