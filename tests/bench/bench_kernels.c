@@ -100,7 +100,9 @@ static void bench_all_matmuls(const Bench *bench)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
             bench_matmul(bench, DTYPE_Q4_1, shapes[i][0], shapes[i][1], tokens[t]);
         bench_matmul(bench, DTYPE_Q8_0, 49152, 576, tokens[t]);
-        static const DType others[] = {DTYPE_Q4_0, DTYPE_Q8_0, DTYPE_Q6_K, DTYPE_F16, DTYPE_BF16, DTYPE_F32};
+        static const DType others[] = {DTYPE_Q4_0,  DTYPE_Q5_0,   DTYPE_Q5_1, DTYPE_Q8_0, DTYPE_IQ4_NL,
+                                       DTYPE_MXFP4, DTYPE_Q2_K,   DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K,
+                                       DTYPE_Q6_K,  DTYPE_IQ4_XS, DTYPE_F16,  DTYPE_BF16, DTYPE_F32};
         for (size_t i = 0; i < sizeof others / sizeof *others; i++)
             bench_matmul(bench, others[i], 576, 1536, tokens[t]);
     }

@@ -125,8 +125,10 @@ static TinyModel model_of_type(DType type)
     return model;
 }
 
-static const DType weight_types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0,
-                                     DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q6_K};
+static const DType weight_types[] = {
+    DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,   DTYPE_Q4_1,  DTYPE_Q5_0,   DTYPE_Q5_1,
+    DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_IQ4_NL, DTYPE_MXFP4, DTYPE_IQ4_XS, DTYPE_Q6_K,
+};
 enum { N_WEIGHT_TYPES = sizeof weight_types / sizeof *weight_types };
 
 /* 8-bit activations move the worst of 30,000 log-probabilities by a third; a wrong block layout by whole units. */

@@ -37,15 +37,29 @@ Test(test_quantize, halves_round_to_even)
 
 enum { N = 512 };
 
-/* worst: error allowed, in parts of the largest magnitude of a scale's group (16 elements for Q6_K, a block elsewhere).
- */
+/* Error allowed: worst, in parts of the largest magnitude of a scale's group, and coarse, in parts of the largest of
+ * 256 elements, whose scales are themselves rounded. */
 static const struct {
     DType type;
     uint32_t group;
-    float worst;
+    float worst, coarse;
 } types[] = {
-    {DTYPE_F32, 1, 0},        {DTYPE_F16, 1, 0x1p-11f}, {DTYPE_BF16, 1, 0x1p-8f}, {DTYPE_Q8_0, 32, 0.0045f},
-    {DTYPE_Q4_0, 32, 0.126f}, {DTYPE_Q4_1, 32, 0.068f}, {DTYPE_Q6_K, 16, 0.036f},
+    {DTYPE_F32, 1, 0, 0},
+    {DTYPE_F16, 1, 0x1p-11f, 0},
+    {DTYPE_BF16, 1, 0x1p-8f, 0},
+    {DTYPE_Q8_0, 32, 0.0045f, 0},
+    {DTYPE_Q4_0, 32, 0.126f, 0},
+    {DTYPE_Q4_1, 32, 0.068f, 0},
+    {DTYPE_Q5_0, 32, 0.064f, 0},
+    {DTYPE_Q5_1, 32, 0.034f, 0},
+    {DTYPE_IQ4_NL, 32, 0.112f, 0},
+    {DTYPE_MXFP4, 32, 0.251f, 0},
+    {DTYPE_Q2_K, 16, 0.34f, 0.11f},
+    {DTYPE_Q3_K, 16, 0.26f, 0.02f},
+    {DTYPE_Q4_K, 32, 0.07f, 0.03f},
+    {DTYPE_Q5_K, 32, 0.035f, 0.03f},
+    {DTYPE_Q6_K, 16, 0.036f, 0.004f},
+    {DTYPE_IQ4_XS, 32, 0.115f, 0.02f},
 };
 
 static float largest(const float *x, size_t n)
@@ -63,8 +77,7 @@ static void check_round_trip(size_t t, const float *x)
     cr_assert(dequant_row_ref(types[t].type, blocks, y, N));
     for (size_t i = 0; i < N; i++) {
         float allowed = types[t].worst * largest(x + i / types[t].group * types[t].group, types[t].group);
-        /* Q6_K's small groups also feel the coarse steps of their 8-bit scales. */
-        if (types[t].type == DTYPE_Q6_K) allowed += largest(x + i / 256 * 256, 256) / 127 / 2;
+        allowed += types[t].coarse * largest(x + i / 256 * 256, 256);
         if (!(fabsf(x[i] - y[i]) <= allowed))
             cr_assert_fail("%s: element %zu was %g and is %g", dtype_info(types[t].type)->name, i, (double)x[i],
                            (double)y[i]);
