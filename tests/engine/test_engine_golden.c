@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static Error error;
@@ -87,4 +88,70 @@ Test(test_engine_golden, tiny_models_agree_with_transformers)
         free(logprobs);
     }
     cJSON_Delete(cases);
+}
+
+static double number_at(const cJSON *json, const char *name, uint32_t i)
+{
+    return cJSON_GetArrayItem(cJSON_GetObjectItem(json, name), (int)i)->valuedouble;
+}
+
+static uint32_t best_of(const double *row, uint32_t n)
+{
+    uint32_t best = 0;
+    for (uint32_t v = 1; v < n; v++)
+        if (row[v] > row[best]) best = v;
+    return best;
+}
+
+/*
+ * Greedy text is compared by feeding the reference's: rows do not depend on chunks, so our own text is the same up to the
+ * first row that prefers another token. Adds |differences| of log-probabilities to *sum; returns how many.
+ */
+static uint32_t compare_greedy(Engine *engine, const cJSON *json, double *sum)
+{
+    static const double tie = 0.05; /* interfaces.md */
+    uint32_t n_prompt, n, n_vocab = engine_shape(engine)->n_vocab, all[256];
+    uint32_t *prompt = read_ids(cJSON_GetObjectItem(json, "prompt"), &n_prompt);
+    uint32_t *ids = read_ids(cJSON_GetObjectItem(json, "ids"), &n);
+    bool same = true;
+    cr_assert(n_prompt + n <= sizeof all / sizeof *all && n > 0);
+    memcpy(all, prompt, n_prompt * sizeof *all);
+    memcpy(all + n_prompt, ids, n * sizeof *all);
+    double *logprobs = run_all(engine, all, n_prompt + n - 1);
+    for (uint32_t i = 0; i < n; i++) {
+        const double *row = logprobs + (size_t)(n_prompt - 1 + i) * n_vocab;
+        uint32_t best = best_of(row, n_vocab);
+        *sum += fabs(row[ids[i]] - number_at(json, "logprobs", i));
+        if (best == ids[i] || !same) continue;
+        same = false;
+        cr_expect_lt(number_at(json, "margins", i), tie, "'%s': token %u is %u, not %u",
+                     cJSON_GetObjectItem(json, "text")->valuestring, i, best, ids[i]);
+    }
+    free(prompt);
+    free(ids);
+    free(logprobs);
+    return n;
+}
+
+Test(test_engine_golden, greedy_text_of_a_real_model_equals_the_reference)
+{
+    if (!test_model_path()) cr_skip("LONGWAVE_TEST_MODEL is not set");
+    cJSON *golden = golden_load("smollm2_greedy.json");
+    const cJSON *json, *cases = cJSON_GetObjectItem(golden, "cases");
+    const EngineParams params = {.model_path = test_model_path(),
+                                 .max_sequences = 20,
+                                 .max_batch_rows = 256,
+                                 .max_logit_rows = 256,
+                                 .n_threads = 2,
+                                 .kv_type = DTYPE_F16,
+                                 .world = 1};
+    Engine *engine;
+    double sum = 0;
+    uint32_t n = 0;
+    cr_assert_eq(cJSON_GetArraySize(cases), 20);
+    cr_assert(engine_open(&params, &engine, &error), "%s", error.text);
+    cJSON_ArrayForEach(json, cases) n += compare_greedy(engine, json, &sum);
+    cr_expect_leq(sum / n, 0.02, "mean difference of %u log-probabilities: %g", n, sum / n);
+    engine_close(engine);
+    cJSON_Delete(golden);
 }

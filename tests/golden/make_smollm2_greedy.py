@@ -2,47 +2,77 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes smollm2_greedy.json: greedy text of SmolLM2-135M-Instruct, by llama-cpp-python. Run by hand:
 
-    make_smollm2_greedy.py SmolLM2-135M-Instruct.Q4_1.gguf      (needs llama-cpp-python)
+    make_smollm2_greedy.py SmolLM2-135M-Instruct.Q4_1.gguf      (needs llama-cpp-python, gguf; 600 MB in TMPDIR)
 
 A case holds the prompt and its ids, and for up to 64 greedy tokens (fewer only at an end token) the id, its
 log-probability and the margin of log-probability to the second best.
 
-'spread' tells how far the reference is from itself: the same tokens, fed to it again with fp32 instead of fp16 keys and
-values, and one by one instead of as one batch. Both change nothing but roundings; what they do to a log-probability is
-the noise of 8-bit activations in a model of this size, and no other program can be nearer than that.
+Rounding activations to 8 bits makes a model of this size noisy: two correct programs, or this reference with another
+order of sums, differ by some hundredths in a log-probability and take other turns in open-ended text. So the reference
+is run in four more ways that are as right as its default, and a prompt is kept when its text is the same in all of
+them, but for ties. 'spread' tells, over all candidates and over the kept ones, the mean difference of each way from the
+default, and 'unstable' how many candidates take another turn before a tie.
 """
 import json
 import pathlib
 import sys
+import tempfile
 
+import gguf
 import numpy as np
 import llama_cpp.llama_cpp as low
 from llama_cpp import Llama
 
-N_TOKENS = 64
+N_TOKENS, N_CASES, TIE = 64, 20, 0.05
+FOX = "The quick brown fox jumps over the lazy dog. "
 RAW = (
     "The capital of France is",
     "Once upon a time, in a small village by the sea,",
     "Water boils at a temperature of",
-    "def fibonacci(n):\n    \"\"\"Return the n-th Fibonacci number.\"\"\"\n",
-    "The three primary colors are",
-    "In 1969, the first humans",
-    "1, 2, 3, 4, 5, 6, 7,",
-    "Dear Sir or Madam,\n\nI am writing to",
     "Le petit chat est",
-    "Q: What is the largest planet in the solar system?\nA:",
+    "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,",
+    "one two three four five six seven eight nine ten. one two three four five six seven eight nine ten. one two",
+    "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z A B C D E F G H",
+    FOX * 3,
+    FOX * 2 + "The quick",
+    "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday, Monday, Tuesday,",
+    "January, February, March, April, May, June, July, August, September, October, November, December, January,",
+    "2, 4, 6, 8, 10, 12, 14, 16, 18, 20,",
+    "red green blue red green blue red green blue red green blue",
+    "x = 0\nx = 1\nx = 2\nx = 3\nx = 4\nx = 5\n",
+    "for i in range(10):\n    print(i)\nfor i in range(10):\n    print(i)\nfor i in range(10):\n",
+    '{"id": 1, "name": "a"}\n{"id": 2, "name": "b"}\n{"id": 3, "name": "c"}\n',
+    "<li>one</li>\n<li>two</li>\n<li>one</li>\n<li>two</li>\n<li>one</li>\n",
+    "#include <stdio.h>\n\nint main(void)\n{\n    printf(\"Hello, world",
+    "Row, row, row your boat, gently down the stream. Row, row, row your boat, gently down the stream. Row, row,",
+    "Q: 1+1? A: 2\nQ: 1+2? A: 3\nQ: 1+3? A: 4\nQ: 1+4? A: 5\nQ:",
+    "caf\u00e9 d\u00e9j\u00e0 vu, caf\u00e9 d\u00e9j\u00e0 vu, caf\u00e9 d\u00e9j\u00e0 vu, caf\u00e9",
+    "\u4f60\u597d\uff0c\u4e16\u754c\u3002\u4f60\u597d\uff0c\u4e16\u754c\u3002\u4f60\u597d\uff0c",
+    "\U0001f600 \U0001f680 \U0001f600 \U0001f680 \U0001f600 \U0001f680",
 )
 CHAT = (
     "What is the capital of France?",
-    "Write a short poem about the moon.",
-    "Explain why the sky is blue in two sentences.",
     "List five fruits.",
-    "How do I boil an egg?",
     "What is 12 plus 30?",
-    "Write a Python function that adds two numbers.",
     "Who wrote Romeo and Juliet?",
-    "Give me three tips for learning a new language.",
-    "Translate 'good morning' into Spanish.",
+    "Count from 1 to 40, separated by commas.",
+    "Count from 1 to 20.",
+    "List the days of the week.",
+    "List the months of the year.",
+    "What are the letters of the alphabet?",
+    f"Repeat this text: {FOX}",
+    f"Say this three times: {FOX}",
+    "Repeat after me: one two three four five six seven eight nine ten",
+    "Write the numbers 1, 2, 3, 4, 5 ten times.",
+    "Continue: 2, 4, 6, 8, 10, 12, 14, 16,",
+    "Continue this list: a, b, c, a, b, c, a, b, c,",
+    "Write a hello world program in Python.",
+    "Write a hello world program in C.",
+    "Write a Python loop that prints the numbers from 1 to 10.",
+    "Copy exactly: 3 1 4 1 5 9 2 6 5 3 5 8 9 7 9 3 2 3 8 4 6",
+    "What is the chemical symbol of water?",
+    "Write 'yes' twenty times.",
+    "Translate to uppercase: hello world hello world hello world",
 )
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 
@@ -64,13 +94,31 @@ low.llama_model_default_params = plain_params
 
 
 def load(path, **options):
-    return Llama(path, n_ctx=2048, n_threads=1, n_threads_batch=1, verbose=False, logits_all=True, **options)
+    return Llama(str(path), n_ctx=512, n_threads=1, n_threads_batch=1, verbose=False, logits_all=True, **options)
 
 
-def last_logprobs(model):
-    row = model.scores[model.n_tokens - 1].astype(np.float64)
-    row -= row.max()
-    return row - np.log(np.exp(row).sum())
+def write_exact(path, out):
+    """The same weights as fp32, so that no activation is rounded."""
+    reader = gguf.GGUFReader(path)
+    writer = gguf.GGUFWriter(out, "llama")
+    for key, field in reader.fields.items():
+        kind = field.types[0]
+        if key.startswith("GGUF.") or key == "general.architecture":
+            continue
+        writer.add_key_value(key, field.contents(), kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+    for tensor in reader.tensors:
+        rows = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(*reversed(tensor.shape.tolist()))
+        writer.add_tensor(tensor.name, rows.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def log_softmax(rows):
+    rows = rows.astype(np.float64)
+    rows -= rows.max(-1, keepdims=True)
+    return rows - np.log(np.exp(rows).sum(-1, keepdims=True))
 
 
 def greedy(model, ids):
@@ -78,7 +126,7 @@ def greedy(model, ids):
     model.eval(ids)
     out = {"ids": [], "logprobs": [], "margins": []}
     while len(out["ids"]) < N_TOKENS:
-        row = last_logprobs(model)
+        row = log_softmax(model.scores[model.n_tokens - 1])
         best, second = np.argsort(-row)[:2]
         out["ids"].append(int(best))
         out["logprobs"].append(round(float(row[best]), 4))
@@ -89,35 +137,52 @@ def greedy(model, ids):
     return out
 
 
-def forced(model, prompt, ids, one_by_one):
+def compare(model, prompt, case):
+    """Mean difference of the taken tokens' log-probabilities, and whether the text is the same up to a tie."""
     model.reset()
-    everything = prompt + ids[:-1]
-    for piece in [[t] for t in everything] if one_by_one else [everything]:
-        model.eval(piece)
-    rows = model.scores[len(prompt) - 1:model.n_tokens].astype(np.float64)
-    rows -= rows.max(-1, keepdims=True)
-    rows -= np.log(np.exp(rows).sum(-1, keepdims=True))
-    return rows[np.arange(len(ids)), ids]
+    model.eval(prompt + case["ids"][:-1])
+    rows = log_softmax(model.scores[len(prompt) - 1:model.n_tokens])
+    other = np.flatnonzero(rows.argmax(-1) != case["ids"])
+    same = len(other) == 0 or case["margins"][other[0]] < TIE
+    return float(np.abs(rows[np.arange(len(rows)), case["ids"]] - case["logprobs"]).mean()), same
+
+
+def run_candidate(models, kind, text):
+    full = chat_text(text) if kind == "chat" else text
+    prompt = models["default"].tokenize(full.encode(), add_bos=False, special=kind == "chat")
+    case = greedy(models["default"], prompt)
+    ways = {name: compare(model, prompt, case) for name, model in models.items()}
+    print(kind, repr(text), ways, file=sys.stderr, flush=True)
+    return {"kind": kind, "text": text, "prompt": prompt, **case}, ways
+
+
+def pick(results):
+    """The stable ones, chat and raw in turn as far as they go."""
+    stable = {k: [r for r in results if r[0]["kind"] == k and all(same for _, same in r[1].values())]
+              for k in ("raw", "chat")}
+    n_chat = min(len(stable["chat"]), max(N_CASES // 2, N_CASES - len(stable["raw"])))
+    return stable["raw"][:N_CASES - n_chat] + stable["chat"][:n_chat]
+
+
+def spread(results):
+    return {way: round(float(np.mean([r[1][way][0] for r in results])), 4) for way in results[0][1]}
 
 
 def main():
     path = sys.argv[1]
-    model, wide = load(path), load(path, type_k=0, type_v=0)
-    cases, spread = [], {"kv_f32": [], "one_batch": []}
-    for kind, texts in (("raw", RAW), ("chat", CHAT)):
-        for text in texts:
-            full = chat_text(text) if kind == "chat" else text
-            prompt = model.tokenize(full.encode(), add_bos=False, special=kind == "chat")
-            case = greedy(model, prompt)
-            print(len(cases), text, file=sys.stderr, flush=True)
-            cases.append({"kind": kind, "text": text, "prompt": prompt, **case})
-            spread["kv_f32"] += list(abs(forced(wide, prompt, case["ids"], True) - case["logprobs"]))
-            spread["one_batch"] += list(abs(forced(model, prompt, case["ids"], False) - case["logprobs"]))
-    means = {name: round(float(np.mean(values)), 4) for name, values in spread.items()}
-    lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
+    with tempfile.TemporaryDirectory() as folder:
+        exact = pathlib.Path(folder) / "exact.gguf"
+        write_exact(path, exact)
+        models = {"default": load(path), "kv_f32": load(path, type_k=0, type_v=0), "flash": load(path, flash_attn=True),
+                  "small_batch": load(path, n_batch=8, n_ubatch=8), "fp32_weights": load(exact, type_k=0, type_v=0)}
+        results = [run_candidate(models, kind, text) for kind, texts in (("raw", RAW), ("chat", CHAT)) for text in texts]
+    kept = pick(results)
+    head = {"candidates": len(results), "spread_of_candidates": spread(results), "spread_of_kept": spread(kept),
+            "unstable": {way: sum(not r[1][way][1] for r in results) for way in models}}
+    lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case, _ in kept)
     out = pathlib.Path(__file__).parent / "smollm2_greedy.json"
-    out.write_text(f'{{"spread":{json.dumps(means)},\n"cases":[\n{lines}\n]}}\n')
-    print(means)
+    out.write_text(json.dumps(head)[:-1] + f',\n"cases":[\n{lines}\n]}}\n')
+    print(len(kept), head)
 
 
 if __name__ == "__main__":
