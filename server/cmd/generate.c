@@ -186,6 +186,12 @@ static double per_second(uint64_t n, uint64_t usec)
     return usec ? (double)n * 1e6 / (double)usec : 0;
 }
 
+/* The first token comes out of the prompt's own pass. */
+static double decode_rate(const Run *run)
+{
+    return run->n_generated ? per_second(run->n_generated - 1, run->decode_usec) : 0;
+}
+
 static bool print_json(const Run *run, Error *error)
 {
     cJSON *object = cJSON_CreateObject();
@@ -199,8 +205,7 @@ static bool print_json(const Run *run, Error *error)
               cJSON_AddNumberToObject(object, "load_seconds", (double)run->load_usec / 1e6) &&
               cJSON_AddNumberToObject(object, "prefill_tokens_per_second",
                                       per_second(run->prompt.n, run->prefill_usec)) &&
-              cJSON_AddNumberToObject(object, "decode_tokens_per_second",
-                                      per_second(run->n_generated, run->decode_usec)) &&
+              cJSON_AddNumberToObject(object, "decode_tokens_per_second", decode_rate(run)) &&
               cJSON_AddStringToObject(object, "model", engine_shape(run->engine)->name) &&
               cJSON_AddStringToObject(object, "device", engine_device_name(run->engine));
     char *text = ok ? cJSON_Print(object) : NULL;
@@ -217,8 +222,8 @@ static bool print_end(const Run *run, Error *error)
     if (putchar('\n') == EOF || fflush(stdout)) return error_set(error, ERR_IO, "cannot write the answer");
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "%zu prompt tokens at %.0f a second, %u tokens at %.1f a second, loaded in %.2f s\n", run->prompt.n,
-                per_second(run->prompt.n, run->prefill_usec), run->n_generated,
-                per_second(run->n_generated, run->decode_usec), (double)run->load_usec / 1e6);
+                per_second(run->prompt.n, run->prefill_usec), run->n_generated, decode_rate(run),
+                (double)run->load_usec / 1e6);
     return true;
 }
 
