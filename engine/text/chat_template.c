@@ -12,11 +12,15 @@ enum {
     PROBE_BYTES = 1 << 20,
 };
 
+/* The content of a message that has tool calls and no content. */
+typedef enum NoContent { NO_CONTENT_ABSENT, NO_CONTENT_NULL, NO_CONTENT_BLANK, NO_CONTENT_KINDS } NoContent;
+
 /* How this template wants the inputs that come in more than one form; found out by rendering small conversations. */
 typedef struct Wishes {
     bool takes_text;       /* content as a string */
     bool takes_parts;      /* content as a list of parts */
     bool string_arguments; /* a tool call's arguments as JSON text, not as an object */
+    NoContent no_content;
 } Wishes;
 
 struct ChatTemplate {
@@ -173,6 +177,25 @@ static bool alias_reasoning(JinjaRun *run, const cJSON *message, JValue dict)
     return (thinking && !cJSON_IsNull(thinking)) || set_key(run, dict, names[1], value);
 }
 
+static bool fill_content(JinjaRun *run, const Wishes *wishes, const cJSON *message, JValue dict)
+{
+    const cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
+    const cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
+    if (wishes->no_content == NO_CONTENT_ABSENT || !cJSON_IsArray(calls) || (content && !cJSON_IsNull(content)))
+        return true;
+    JValue value = jinja_none();
+    if (wishes->no_content == NO_CONTENT_BLANK && !jinja_make_text(run, JTEXT(""), &value)) return false;
+    return set_key(run, dict, "content", value);
+}
+
+static bool item_value(JinjaRun *run, const Wishes *wishes, const cJSON *item, bool cut, Error *error, JValue *ret)
+{
+    if (strcmp(item->string, "role") == 0) return role_value(run, item, ret);
+    if (strcmp(item->string, "content") == 0) return content_value(run, wishes, item, cut, error, ret);
+    if (strcmp(item->string, "tool_calls") == 0) return tool_calls_value(run, wishes, item, ret);
+    return jinja_from_json(run, item, ret);
+}
+
 static bool message_value(JinjaRun *run, const Wishes *wishes, const cJSON *message, bool cut, Error *error,
                           JValue *ret)
 {
@@ -180,16 +203,12 @@ static bool message_value(JinjaRun *run, const Wishes *wishes, const cJSON *mess
     if (!jinja_make_dict(run, J_DICT, ret)) return false;
     for (const cJSON *item = message->child; item; item = item->next) {
         if (cJSON_IsNull(item)) continue; /* null is absent: templates would print it */
-        JValue value;
-        bool ok = strcmp(item->string, "role") == 0         ? role_value(run, item, &value)
-                  : strcmp(item->string, "content") == 0    ? content_value(run, wishes, item, cut, error, &value)
-                  : strcmp(item->string, "tool_calls") == 0 ? tool_calls_value(run, wishes, item, &value)
-                                                            : jinja_from_json(run, item, &value);
-        JValue key;
-        if (!ok || !jinja_input_text(run, item->string, strlen(item->string), &key)) return false;
+        JValue key, value;
+        if (!item_value(run, wishes, item, cut, error, &value)) return false;
+        if (!jinja_input_text(run, item->string, strlen(item->string), &key)) return false;
         if (!jinja_dict_set(run, ret->dict, &key, value)) return false;
     }
-    return alias_reasoning(run, message, *ret);
+    return fill_content(run, wishes, message, *ret) && alias_reasoning(run, message, *ret);
 }
 
 static bool messages_value(JinjaRun *run, const Wishes *wishes, const ChatInput *input, Error *error, JValue *ret)
@@ -324,21 +343,23 @@ static const char tools_json[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\",\"parameters\":{\"type\":\"object\","
     "\"properties\":{\"other\":{\"type\":\"string\",\"description\":\"d\"}},\"required\":[]}}}]";
 
-#define CALL_JSON(arguments)                                                                                           \
-    "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":"         \
-    "\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" arguments "}}]}]"
+static const char call_json[] =
+    "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":"
+    "\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"nEeDlE\":\"v\"}}}]},{\"role\":\"tool\",\"tool_call_id\":"
+    "\"abcdefghi\",\"name\":\"f\",\"content\":\"r\"}]";
 
-/* Renders a conversation; true when 'needle' shows and neither of the signs of a wrong form does. */
-static bool shows(const ChatTemplate *t, const char *messages, const char *needle, const char *const wrong[2])
+/* Renders a conversation; true when the needle shows and none of the signs of a wrong form does. */
+static bool shows(const ChatTemplate *t, const char *messages, const char *const wrong[3])
 {
     cJSON *json = cJSON_Parse(messages), *tools = cJSON_Parse(tools_json);
-    ChatInput input = {.messages = json, .tools = strstr(messages, "tool_calls") ? tools : NULL};
+    ChatInput input = {.messages = json, .tools = messages == call_json ? tools : NULL};
     ChatPrompt prompt;
     Error error;
     bool ok = json && tools && chat_template_render(t, &input, PROBE_BYTES, &prompt, &error);
     if (ok) {
         const char *text = prompt.text.data ? prompt.text.data : "";
-        ok = strstr(text, needle) && !strstr(text, wrong[0]) && !strstr(text, wrong[1]);
+        ok = strstr(text, "nEeDlE") != NULL;
+        for (size_t i = 0; i < 3; i++) ok = ok && !strstr(text, wrong[i]);
         chat_prompt_done(&prompt);
     }
     cJSON_Delete(json);
@@ -346,24 +367,34 @@ static bool shows(const ChatTemplate *t, const char *messages, const char *needl
     return ok;
 }
 
+/* The first combination under which a tool call shows. Without any, blank content: it breaks the fewest templates. */
+static void find_call_wishes(ChatTemplate *t)
+{
+    static const char *const wrong[3] = {"'nEeDlE'", "\\\"nEeDlE", "None"};
+    for (int kind = 0; kind < NO_CONTENT_KINDS; kind++) {
+        for (int string = 0; string < 2; string++) {
+            t->wishes.no_content = (NoContent)kind;
+            t->wishes.string_arguments = string;
+            if (shows(t, call_json, wrong)) return;
+        }
+    }
+    t->wishes.no_content = NO_CONTENT_BLANK;
+    t->wishes.string_arguments = false;
+}
+
 static void find_wishes(ChatTemplate *t)
 {
-    static const char *const raw_parts[2] = {"'text'", "\"text\""};
-    static const char *const raw_object[2] = {"'nEeDlE'", "\\\"nEeDlE"};
-    Wishes found;
+    static const char *const wrong[3] = {"'text'", "\"text\"", "'type'"};
     t->wishes = (Wishes){.takes_text = true, .takes_parts = true};
-    found.takes_text = shows(t, "[{\"role\":\"user\",\"content\":\"nEeDlE\"}]", "nEeDlE", raw_parts);
+    bool text = shows(t, "[{\"role\":\"user\",\"content\":\"nEeDlE\"}]", wrong);
     /* Two parts: a single one would be handed over as a string. */
-    found.takes_parts = shows(t,
-                              "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"nEeDlE\"},{\"type\":"
-                              "\"text\",\"text\":\"b\"}]}]",
-                              "nEeDlE", raw_parts);
-    found.takes_text |= !found.takes_parts;
-    t->wishes = found;
-    bool object = shows(t, CALL_JSON("{\"nEeDlE\":\"v\"}"), "nEeDlE", raw_object);
-    t->wishes.string_arguments = true;
-    bool string = shows(t, CALL_JSON("\"{\\\"nEeDlE\\\":\\\"v\\\"}\""), "nEeDlE", raw_object);
-    t->wishes.string_arguments = string && !object;
+    bool parts = shows(t,
+                       "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"nEeDlE\"},{\"type\":\"text\","
+                       "\"text\":\"b\"}]}]",
+                       wrong);
+    t->wishes.takes_text = text || !parts;
+    t->wishes.takes_parts = parts;
+    find_call_wishes(t);
 }
 
 bool chat_template_new(const char *source, size_t n, const char *bos, const char *eos, ChatTemplate **ret_template,

@@ -326,7 +326,7 @@ static bool find_row(JinjaRun *run, const JValue *name, bool filter, const JCall
 static JCall inner_call(const JCall *call, size_t skip, JValue self)
 {
     return (JCall){.self = self,
-                   .args = call->args + skip,
+                   .args = skip ? call->args + skip : call->args,
                    .n_args = call->n_args - skip,
                    .keywords = call->keywords,
                    .n_keywords = call->n_keywords};

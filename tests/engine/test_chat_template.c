@@ -180,6 +180,27 @@ Test(test_chat_template, arguments_become_what_the_template_takes)
     renders(as_json, (Case){.messages = CALL("\"no json\"")}, "«f»:\"«no json»\";");
 }
 
+/* A call mostly comes without content; templates differ in what they take for that. */
+Test(test_chat_template, missing_content_becomes_what_the_template_takes)
+{
+    const char *absent =
+        "{% for m in messages %}{% if m.tool_calls %}{{ 'content' in m }}{{ m.tool_calls|tojson }}{% endif %}"
+        "{% if 'content' in m and m.role == 'assistant' %}{{ raise_exception('no') }}{% endif %}{% endfor %}";
+    const char *null =
+        "{% for m in messages %}{% if m['content'] is none %}{% for c in m.tool_calls %}"
+        "{{ c.function.arguments|tojson }}{% endfor %}{% else %}{{ m['content'] + '' }}{% endif %}{% endfor %}";
+    const char *blank = "{% for m in messages %}{{ m.content.strip() }}{% for c in m.tool_calls %}"
+                        "{{ c.function.arguments|tojson }}{% endfor %}{% endfor %}";
+    const char *const forms[] = {
+        CALL("{}"), "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"arguments\":{}}}]}]"};
+    for (int i = 0; i < 2; i++) {
+        renders(null, (Case){.messages = forms[i]}, "{}");
+        renders(blank, (Case){.messages = forms[i]}, "{}");
+    }
+    renders(absent, (Case){.messages = "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[]}]"}, "");
+    renders(absent, (Case){.messages = "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[1]}]"}, "False[1]");
+}
+
 /* ---- the final message left open ---- */
 
 Test(test_chat_template, final_message_stays_open)
