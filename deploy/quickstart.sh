@@ -35,7 +35,6 @@ binary=$lw_root/build-release/server/longwave
 pid_file=$lw_cache/serve-$port.pid # "process model"
 log_file=$lw_cache/serve-$port.log
 model=
-started=
 
 build() {
     # shellcheck disable=SC2086
@@ -79,7 +78,6 @@ start_server() {
     say "starting longwave serve on $url"
     setsid "$binary" serve --model "$model" --host 127.0.0.1 --port "$port" >"$log_file" 2>&1 </dev/null &
     pid=$!
-    started=yes
     trap '[ $? -eq 0 ] || stop_server' EXIT
     printf '%s %s\n' "$pid" "$model" >"$pid_file"
 }
@@ -117,7 +115,7 @@ else
 fi
 wait_until_healthy
 ask
-if [ -n "$once" ] && [ -n "$started" ]; then
+if [ -n "$once" ]; then
     stop_server
     say "stopped"
     exit 0
