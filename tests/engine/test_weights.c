@@ -190,7 +190,8 @@ static void make_half_split(File *file, const char *name, size_t head_dim)
 /* Both conventions of the same model must end in the same rows, bit by bit, for every type. */
 Test(test_weights, both_layouts_end_in_one_order)
 {
-    static const DType types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q6_K};
+    static const DType types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,
+                                  DTYPE_Q4_1, DTYPE_Q2_K, DTYPE_Q4_K, DTYPE_Q6_K, DTYPE_MXFP4};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         TinyModel model = tiny_model_default();
         File a, b;
