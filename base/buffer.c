@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* No buffer is larger, so that a size plus one and growth by a half never wrap. */
+static const size_t limit_bytes = SIZE_MAX / 2 - 1;
+
 void buffer_init(Buffer *buffer, size_t max_bytes)
 {
-    *buffer = (Buffer){.max = max_bytes};
+    *buffer = (Buffer){.max = max_bytes < limit_bytes ? max_bytes : limit_bytes};
 }
 
 void buffer_done(Buffer *buffer)

@@ -15,7 +15,7 @@ typedef struct Buffer {
     size_t max; /* bytes; appending beyond it fails with ERR_TOO_LARGE and changes nothing */
 } Buffer;
 
-void buffer_init(Buffer *buffer, size_t max_bytes);
+void buffer_init(Buffer *buffer, size_t max_bytes); /* a maximum beyond SIZE_MAX / 2 is cut to it */
 void buffer_done(Buffer *buffer); /* frees the bytes; the buffer may be used again with the same maximum */
 void buffer_clear(Buffer *buffer); /* keeps the memory */
 LW_CHECK bool buffer_append(Buffer *buffer, const void *bytes, size_t n, Error *error);

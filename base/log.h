@@ -10,7 +10,7 @@
 typedef enum LogLevel { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } LogLevel;
 typedef enum LogFormat { LOG_TEXT, LOG_JSON } LogFormat;
 
-/* Set at start-up and on SIGHUP; atomic. */
+/* Atomic. */
 void log_configure(LogLevel level, LogFormat format);
 bool log_enabled(LogLevel level);
 

@@ -43,6 +43,19 @@ Test(buffer, maximum_is_exact_and_refusal_changes_nothing)
     buffer_done(&buffer);
 }
 
+Test(buffer, no_maximum_wraps)
+{
+    Buffer buffer;
+    Error error;
+    buffer_init(&buffer, SIZE_MAX);
+    cr_assert(buffer_append(&buffer, "abc", 3, &error), "the smallest size plus one would be 0");
+    cr_expect_str_eq(buffer.data, "abc");
+    cr_assert_not(buffer_reserve(&buffer, SIZE_MAX - 3, &error));
+    cr_expect_eq(error.code, ERR_TOO_LARGE);
+    cr_expect_str_eq(buffer.data, "abc");
+    buffer_done(&buffer);
+}
+
 Test(buffer, consume_from_the_front)
 {
     Buffer buffer;

@@ -8,12 +8,14 @@
 #include <string.h>
 #include <time.h>
 
-/* A worker on a fake engine that says "hello" behind one token, or letters for ever behind '@', slowly. */
+/* A worker on a fake engine that says "hello" behind one token, or letters for ever behind '@', slowly; behind '#' its
+ * step takes until the gate opens. */
 typedef struct Bench {
     Engine *engine;
     Worker *worker;
     Recorder recorder;
     _Atomic uint32_t n_wakes;
+    _Atomic bool is_at_gate, gate_is_open;
 } Bench;
 
 static void nap(void)
@@ -24,7 +26,11 @@ static void nap(void)
 static uint32_t next_of_bench(void *arg, const uint32_t *tokens, uint32_t n)
 {
     Speaker speaker = {1, "hello"};
-    (void)arg;
+    Bench *bench = arg;
+    if (tokens[0] == byte_id('#')) {
+        bench->is_at_gate = true;
+        while (!bench->gate_is_open) nap();
+    }
     if (tokens[0] != byte_id('@')) return speaker_next(&speaker, tokens, n);
     nap();
     return byte_id((char)('a' + n % 26));
@@ -40,7 +46,7 @@ static Bench *bench_new(uint32_t max_queue, uint32_t max_events)
 {
     Bench *bench = calloc(1, sizeof *bench);
     cr_assert_not_null(bench);
-    bench->engine = fake_engine_new(&(FakeEngineParams){.next = next_of_bench});
+    bench->engine = fake_engine_new(&(FakeEngineParams){.next = next_of_bench, .next_arg = bench});
     const WorkerParams params = {.engine = bench->engine,
                                  .max_queue = max_queue,
                                  .prefill_chunk = 4,
@@ -168,6 +174,30 @@ Test(worker, cancels_that_come_too_early_too_late_or_twice)
     submit(bench, 3, "x");
     POLL_UNTIL(bench, is_over(bench, 3));
     cr_assert_eq(bench->recorder.requests[3].n_done, 1);
+    bench_free(bench);
+}
+
+/* While one step takes long: late cancels of requests that are done, and a submit and a cancel in each of their places. */
+Test(worker, has_room_for_every_command_of_a_long_step)
+{
+    enum { N = 6, GATE = N + 1 };
+    Bench *bench = bench_new(N, 0);
+    for (RequestId id = 1; id <= N; id++) submit(bench, id, "x");
+    submit(bench, GATE, "#");
+    uint64_t end_usec = clock_now_usec() + 20 * 1000000;
+    while (!bench->is_at_gate) {
+        nap();
+        cr_assert_lt(clock_now_usec(), end_usec);
+    }
+    for (RequestId id = 1; id <= N; id++) worker_cancel(bench->worker, id);
+    POLL_UNTIL(bench, is_over(bench, N));
+    for (RequestId id = GATE + 1; id <= GATE + N; id++) submit(bench, id, "x");
+    for (RequestId id = GATE; id <= GATE + N; id++) worker_cancel(bench->worker, id);
+    bench->gate_is_open = true;
+    POLL_UNTIL(bench, is_over(bench, GATE + N));
+    for (RequestId id = 1; id <= N; id++) cr_expect_eq(bench->recorder.requests[id].n_done, 1);
+    for (RequestId id = GATE + 1; id <= GATE + N; id++)
+        cr_expect_eq(bench->recorder.requests[id].error.code, ERR_CANCELLED);
     bench_free(bench);
 }
 
