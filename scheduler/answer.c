@@ -63,7 +63,7 @@ bool answer_take(Answer *answer, uint32_t id, AnswerState *ret_state, Error *err
     bool shows = !tok_is_end(answer->tokenizer, id) && (!is_end || request->stop.include);
     buffer_clear(&answer->piece);
     buffer_clear(&answer->text);
-    if (shows && !tok_stream_push(&answer->stream, answer->tokenizer, id, request->show_special, &answer->piece, error))
+    if (shows && !tok_stream_push(&answer->stream, answer->tokenizer, id, false, &answer->piece, error))
         return false;
     if (is_last && !tok_stream_flush(&answer->stream, &answer->piece, error)) return false;
     if (!stop_push(answer->stop, answer->piece.data, answer->piece.n, &answer->text, &stopped, error)) return false;

@@ -25,7 +25,6 @@ typedef struct Request {
     const uint32_t *stop_ids; /* [n_stop_ids] besides the model's own end tokens */
     uint32_t n_stop_ids;
     bool ignore_eos;
-    bool show_special; /* control tokens appear as text (completions with token-level tools); default false */
     bool want_logprobs;
     uint32_t n_top_logprobs;  /* 0..20 */
     bool want_prompt_logprobs; /* completions with echo and logprobs */

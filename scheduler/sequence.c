@@ -113,9 +113,8 @@ static bool decode_prompt(Sequence *sequence, const SequenceTools *tools, uint32
     buffer_clear(text);
     for (uint32_t i = 0; i < payload->n_tokens; i++) {
         size_t before = text->n;
-        if (!tok_stream_push(&sequence->prompt_stream, tools->tokenizer, request->prompt[first + i], request->show_special,
-                             text, error))
-            return false;
+        uint32_t id = request->prompt[first + i];
+        if (!tok_stream_push(&sequence->prompt_stream, tools->tokenizer, id, false, text, error)) return false;
         bool is_last = first + i + 1 == request->n_prompt;
         if (is_last && !tok_stream_flush(&sequence->prompt_stream, text, error)) return false;
         payload->tokens[i].text_bytes = (uint32_t)(text->n - before);

@@ -28,7 +28,7 @@ typedef struct ApiAnswer {
     int64_t created_unix;
     const char *model, *fingerprint; /* borrowed */
     const Tokenizer *tokenizer;
-    bool want_logprobs, show_special, include_usage, stream;
+    bool want_logprobs, include_usage, stream;
     uint32_t n_top_logprobs;
     uint32_t n_choices;
     ApiChoice *choices;

@@ -113,7 +113,7 @@ static bool add_completion(ApiAnswer *answer, ApiChoice *choice, bool is_prompt,
 static bool count_chars(const ApiAnswer *answer, uint32_t id, Buffer *piece, uint64_t *chars, Error *error)
 {
     buffer_clear(piece);
-    if (!tok_piece(answer->tokenizer, id, answer->show_special, piece, error)) return false;
+    if (!tok_piece(answer->tokenizer, id, false, piece, error)) return false;
     for (size_t i = 0; i < piece->n; i++) *chars += ((unsigned char)piece->data[i] & 0xC0) != 0x80;
     return true;
 }

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { MAX_PAGE_BYTES = 4 << 20 };
+enum { MAX_PAGE_BYTES = 4 << 20, MAX_ABORT_BYTES = 16 << 10 };
 
 static void write_model(const ServedModel *model, const char *name, JsonOut *out)
 {
@@ -123,6 +123,8 @@ void api_metrics(Server *server, Exchange *exchange, const char *tail)
 static bool read_abort(const Buffer *body, cJSON **ret_json, const char **ret_id, Error *error)
 {
     cJSON *json;
+    if (body->n > MAX_ABORT_BYTES) /* it is parsed on the loop */
+        return error_set(error, ERR_TOO_LARGE, "the request body has more than %d bytes", MAX_ABORT_BYTES);
     if (!json_parse(body->data ? body->data : "", body->n, &json, error)) return false;
     const cJSON *item = cJSON_IsObject(json) ? json_member(json, "request_id") : NULL;
     bool ok = item ? json_get_string(item, "request_id", ret_id, error)
@@ -138,7 +140,7 @@ void api_abort(Server *server, Exchange *exchange, const char *tail)
 {
     (void)tail;
     Error error;
-    cJSON *json;
+    cJSON *json = NULL;
     const char *id;
     if (!read_abort(exchange_body(exchange), &json, &id, &error)) {
         server_reply_error(exchange, (int)error.code, &error);

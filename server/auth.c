@@ -34,6 +34,7 @@ static bool read_keys(Auth *auth, FILE *file, const char *path, Error *error)
         size_t n = strcspn(line, "\r\n");
         if (!line[n] && !feof(file))
             return error_set_param(error, ERR_INVALID, "api_key_file", "%.200s line %u is too long", path, number);
+        while (n > 0 && (line[n - 1] == ' ' || line[n - 1] == '\t')) n--; /* a client cannot send them */
         line[n] = '\0';
         const char *start = line + strspn(line, " \t");
         if (!*start || *start == '#') continue;

@@ -103,7 +103,7 @@ static void generation_fail(Generation *generation, int kind, const Error *error
 
 /* ---- writing ---- */
 
-/* Sends frames; false: the client is cut off and on_closed will come. */
+/* Sends frames; false: the client is cut off and on_closed will come, or the generation has failed and is gone. */
 static bool send_frames(Generation *generation, JsonOut *out)
 {
     Error error;
@@ -121,15 +121,17 @@ static void begin_frames(JsonOut *out, Buffer *frames)
     json_begin(out, frames);
 }
 
-static void send_delta(Generation *generation, uint32_t choice)
+/* What the choice has not sent yet; false as send_frames: the generation may be gone. */
+static bool send_delta(Generation *generation, uint32_t choice)
 {
     Buffer frames;
     JsonOut out;
-    if (!api_answer_has_delta(&generation->answer, choice)) return;
+    if (!api_answer_has_delta(&generation->answer, choice)) return true;
     begin_frames(&out, &frames);
     api_answer_write_delta(&generation->answer, choice, &out);
-    (void)!send_frames(generation, &out);
+    bool ok = send_frames(generation, &out);
     buffer_done(&frames);
+    return ok;
 }
 
 static void finish_stream(Generation *generation)
@@ -180,7 +182,7 @@ static void on_tokens(Generation *generation, uint32_t choice, const TokensPaylo
         generation_fail(generation, (int)error.code, &error);
         return;
     }
-    if (generation->answer.stream) send_delta(generation, choice);
+    if (generation->answer.stream) (void)!send_delta(generation, choice);
 }
 
 /* Log-probabilities of the prompt come once, for all choices of a part. */
@@ -198,8 +200,9 @@ static void on_part_tokens(Part *part, uint32_t choice, const TokensPayload *tok
             generation_fail(generation, (int)error.code, &error);
             return;
         }
-    for (uint32_t i = first; generation->answer.stream && i < first + generation->n_choices; i++)
-        send_delta(generation, i);
+    if (!generation->answer.stream) return;
+    for (uint32_t i = first, end = first + generation->n_choices; i < end; i++)
+        if (!send_delta(generation, i)) return;
 }
 
 static void on_choice_done(Generation *generation, uint32_t choice, FinishReason finish)
@@ -358,13 +361,12 @@ static bool open_stream(Generation *generation, Error *error)
 {
     Buffer frames;
     JsonOut out;
-    if (!exchange_stream_begin(generation->exchange, error)) return false;
     begin_frames(&out, &frames);
     for (uint32_t i = 0; i < generation->answer.n_choices; i++) {
         if (generation->answer.kind == ANSWER_CHAT) api_answer_write_role(&generation->answer, i, &out);
         if (generation->answer.choices[i].text.n) api_answer_write_delta(&generation->answer, i, &out);
     }
-    bool ok = json_end(&out, error);
+    bool ok = json_end(&out, error) && exchange_stream_begin(generation->exchange, error);
     generation->last_write_usec = clock_now_usec();
     if (ok && frames.n) (void)!exchange_stream_write(generation->exchange, frames.data, frames.n);
     buffer_done(&frames);

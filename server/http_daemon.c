@@ -143,6 +143,7 @@ bool http_daemon_start(const HttpParams *params, HttpDaemon **ret_daemon, Error 
     return true;
 
 fail_poll:
+    (void)MHD_quiesce_daemon(daemon->mhd); /* or it would close the caller's socket */
     MHD_stop_daemon(daemon->mhd);
 fail_mhd:
     free(daemon);

@@ -14,7 +14,7 @@ typedef struct Exchange Exchange;
 
 typedef struct HttpParams {
     uv_loop_t *loop;
-    int listen_fd; /* becomes the daemon's */
+    int listen_fd; /* the daemon's once it has started */
     uint64_t max_body_bytes;
     size_t max_output_bytes;  /* unsent bytes of a stream beyond which its client is cut off */
     uint32_t head_timeout_ms; /* from a connection's start, or its last answer, to the end of the next head */

@@ -183,6 +183,7 @@ void server_free(Server *server)
     Error error;
     (void)error_set(&error, ERR_BUSY, "the server is shutting down");
     server->phase = PHASE_STOPPING;
+    uv_timer_stop(&server->drain); /* it asks the daemon, which is gone before the last job is */
     generation_fail_all(server, HTTP_ERR_DRAINING, &error);
     http_daemon_stop(server->http);
     listen_remove(server->params.host);

@@ -181,9 +181,6 @@ int cmd_serve(int argc, char **argv)
     log_configure(serve->config.log_level, serve->config.log_format);
     if (help) {
         config_print_help(CMD_SERVE, "longwave");
-    } else if (!serve->config.model) {
-        fputs("longwave serve: give a model: -m FILE\n", stderr);
-        status = 2;
     } else if (!serve_run(serve, &error)) {
         fprintf(stderr, "longwave serve: %s\n", error.text);
         status = 1;

@@ -122,15 +122,11 @@ Test(sched, ignore_eos_goes_on_and_end_tokens_stay_unseen)
     request = request_of(2, "x");
     request->min_tokens = 2;
     rig_submit(rig, request);
-    request = request_of(3, "x");
-    request->ignore_eos = request->show_special = true;
-    rig_submit(rig, request);
     cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.requests[1].choices[0].text, "abc");
     cr_assert_eq(rig->recorder.requests[1].choices[0].finish, FINISH_LENGTH);
     cr_assert_eq(rig->recorder.requests[1].choices[0].n_tokens, 8);
     cr_assert_geq(rig->recorder.requests[2].choices[0].n_tokens, 3);
-    cr_assert_str_eq(rig->recorder.requests[3].choices[0].text, "ab<|im_start|>c");
     rig_free(rig);
 }
 

@@ -43,7 +43,7 @@ Test(auth, keys_are_compared_whole)
 Test(auth, files_have_names_comments_and_blanks)
 {
     char path[] = "/tmp/lw-keys-XXXXXX";
-    static const char text[] = "# keys\n\nalice:a1\r\n  b2\nbob:with:colon\n";
+    static const char text[] = "# keys\n\nalice:a1\r\n  b2 \t\r\nbob:with:colon\n";
     Auth *auth;
     Error error;
     write_file(path, text, sizeof text - 1);

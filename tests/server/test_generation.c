@@ -358,6 +358,9 @@ Test(generation, requests_can_be_aborted_by_id)
     cr_assert_eq(http_read(fd, &in, "data: ", 3000), HTTP_FOUND);
     expect_post(fixture, "/v1/abort", "{\"request_id\":\"other\"}", 200, "{\"aborted\":0}");
     expect_post(fixture, "/v1/abort", "{}", 400, "\"param\":\"request_id\"");
+    char large[32 << 10];
+    snprintf(large, sizeof large, "{\"request_id\":\"other\",\"x\":%20000d}", 1);
+    expect_post(fixture, "/v1/abort", large, 400, "\"code\":\"too_large\"");
     expect_post(fixture, "/v1/abort", "{\"request_id\":\"mine\"}", 200, "{\"aborted\":1}");
     cr_expect_eq(http_read(fd, &in, "data: [DONE]", 3000), HTTP_FOUND);
     cr_expect(strstr(in.data, "\"code\":\"cancelled\"") != NULL);

@@ -169,6 +169,30 @@ Test(http, a_loading_server_answers)
     fixture_stop(fixture);
 }
 
+/* The daemon goes at once, the server waits for its jobs: the timer of the drain must not ask the daemon meanwhile. */
+Test(http, a_drain_ends_though_jobs_of_lost_clients_still_run)
+{
+    enum { CLIENTS = 8, CONTENT_BYTES = 1 << 20 };
+    FixtureOptions options = fixture_defaults();
+    options.params.max_body_bytes = 2 * CONTENT_BYTES;
+    Fixture *fixture = fixture_start(&options);
+    char *body = malloc(CONTENT_BYTES + 32);
+    cr_assert_not_null(body);
+    int n = sprintf(body, "{\"content\":\"%0*d\"}", CONTENT_BYTES, 0);
+    memset(body + n - 2 - CONTENT_BYTES, 'e', CONTENT_BYTES);
+    int fds[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++) {
+        fds[i] = http_connect(fixture_port(fixture));
+        cr_assert(http_send_post(fds[i], "/tokenize", "", body));
+    }
+    free(body);
+    expect_answer(fixture_port(fixture), "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, "ok");
+    for (int i = 0; i < CLIENTS; i++) close(fds[i]);
+    fixture_drain(fixture);
+    cr_expect(fixture_ended(fixture, 20000));
+    fixture_stop(fixture);
+}
+
 Test(http, many_connections_over_the_limit_are_served_in_turn)
 {
     enum { CLIENTS = 40 };
