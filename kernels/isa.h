@@ -20,6 +20,7 @@ bool ISA(rope)(const RopeParams *params, Stream stream);
 bool ISA(kv_append)(const KvAppendParams *params, Stream stream);
 bool ISA(attention)(const AttentionParams *params, Stream stream);
 bool ISA(glu)(const GluParams *params, Stream stream);
+bool ISA(softcap)(const SoftcapParams *params, Stream stream);
 bool ISA(vector_add)(const VectorAddParams *params, Stream stream);
 
 /* Quantises one token; the same bits as activations_quantise_ref. */

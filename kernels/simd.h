@@ -50,3 +50,11 @@ SIMD_INLINE F32x16 f32x16_exp(F32x16 x)
     I32x16 half = i32x16_halve(n); /* in two steps: 2^n alone may leave the range of exponents */
     return f32x16_mul(f32x16_mul(p, f32x16_pow2(half)), f32x16_pow2(i32x16_sub(n, half)));
 }
+
+/* cap * tanh(x / cap) */
+SIMD_INLINE F32x16 f32x16_softcap(F32x16 x, float cap)
+{
+    const F32x16 one = f32x16_set1(1), two = f32x16_set1(2);
+    F32x16 power = f32x16_exp(f32x16_mul(x, f32x16_set1(2 / cap)));
+    return f32x16_mul(f32x16_set1(cap), f32x16_sub(one, f32x16_div(two, f32x16_add(power, one))));
+}

@@ -11,6 +11,7 @@
 #include "kernels/pointwise/glu.h"
 #include "kernels/pointwise/rmsnorm.h"
 #include "kernels/pointwise/rope.h"
+#include "kernels/pointwise/softcap.h"
 #include "kernels/pointwise/vector_add.h"
 #ifdef __cplusplus
 extern "C" {
@@ -26,6 +27,7 @@ typedef struct KernelTable {
     bool (*kv_append)(const KvAppendParams *, Stream);
     bool (*attention)(const AttentionParams *, Stream);
     bool (*glu)(const GluParams *, Stream);
+    bool (*softcap)(const SoftcapParams *, Stream);
     bool (*vector_add)(const VectorAddParams *, Stream);
 } KernelTable;
 

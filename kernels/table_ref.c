@@ -17,6 +17,7 @@ ROW(rope, RopeParams)
 ROW(kv_append, KvAppendParams)
 ROW(attention, AttentionParams)
 ROW(glu, GluParams)
+ROW(softcap, SoftcapParams)
 ROW(vector_add, VectorAddParams)
 
 const KernelTable *kernels_ref(void)
@@ -31,6 +32,7 @@ const KernelTable *kernels_ref(void)
         .kv_append = run_kv_append,
         .attention = run_attention,
         .glu = run_glu,
+        .softcap = run_softcap,
         .vector_add = run_vector_add,
     };
     return &table;

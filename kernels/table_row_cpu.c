@@ -13,6 +13,7 @@ const KernelTable *ISA(kernels_table)(void)
         .kv_append = ISA(kv_append),
         .attention = ISA(attention),
         .glu = ISA(glu),
+        .softcap = ISA(softcap),
         .vector_add = ISA(vector_add),
     };
     return &table;

@@ -26,6 +26,7 @@ typedef struct Task {
 typedef struct QueryTile {
     const float *q[TILE_QUERIES];
     float *partial[TILE_QUERIES];
+    uint32_t n_hidden[TILE_QUERIES];  /* keys of the block before the query's window */
     uint32_t n_visible[TILE_QUERIES]; /* keys of the block up to the query's own position; 0: store nothing */
     _Alignas(64) float weights[TILE_QUERIES][ATTN_BLOCK_KEYS];
 } QueryTile;
@@ -93,21 +94,30 @@ SIMD_INLINE F32x16 weight_of(F32x16 x, float max)
     return f32x16_exp(f32x16_sub(x, f32x16_set1(max == -INFINITY ? 0.0f : max)));
 }
 
-/* Scores of one query become weights; returns what earlier weights are to be multiplied with. */
-SIMD_INLINE float update_softmax(F32x16 score[KEY_VECTORS], uint32_t n_visible, float scale, float *state,
-                                 float *weights)
+/* Minus infinity in the first lanes, whatever is there. */
+SIMD_INLINE F32x16 hide_lanes(F32x16 x, uint32_t n)
 {
+    return n < LANES ? f32x16_min(x, f32x16_keep(f32x16_set1(-INFINITY), n, INFINITY)) : f32x16_set1(-INFINITY);
+}
+
+/* Scores of query i of the tile become weights; returns what earlier weights are to be multiplied with. */
+SIMD_INLINE float update_softmax(F32x16 score[KEY_VECTORS], QueryTile *tile, int i, const AttentionParams *params,
+                                 float *state)
+{
+    uint32_t n_visible = tile->n_visible[i], n_hidden = tile->n_hidden[i];
     F32x16 highest = f32x16_set1(-INFINITY), sum = f32x16_set1(0);
     for (uint32_t g = 0; g < KEY_VECTORS; g++) {
         uint32_t visible = n_visible > g * LANES ? n_visible - g * LANES : 0;
-        score[g] = f32x16_mul(score[g], f32x16_set1(scale));
+        score[g] = f32x16_mul(score[g], f32x16_set1(params->scale));
+        if (params->softcap > 0) score[g] = f32x16_softcap(score[g], params->softcap);
         if (visible < LANES) score[g] = f32x16_keep(score[g], visible, -INFINITY);
+        if (n_hidden > g * LANES) score[g] = hide_lanes(score[g], n_hidden - g * LANES);
         highest = f32x16_max(highest, score[g]);
     }
     float block_max = f32x16_highest(highest), max = block_max > state[0] ? block_max : state[0];
     for (uint32_t g = 0; g < KEY_VECTORS; g++) {
         F32x16 weight = weight_of(score[g], max);
-        f32x16_store(weights + g * LANES, weight);
+        f32x16_store(tile->weights[i] + g * LANES, weight);
         sum = f32x16_add(sum, weight);
     }
     float correction[LANES];
@@ -135,20 +145,37 @@ SIMD_UNROLL
     }
 }
 
+/* out += weights * values over those keys in [from, to) that query i sees. */
+SIMD_INLINE void weigh_range(const QueryTile *tile, int i, uint32_t from, uint32_t to, const float *values,
+                             size_t stride, const int width, F32x16 *out)
+{
+    if (from < tile->n_hidden[i]) from = tile->n_hidden[i];
+    if (to > tile->n_visible[i]) to = tile->n_visible[i];
+    for (uint32_t k = from; k < to; k++)
+SIMD_UNROLL
+        for (int v = 0; v < width; v++)
+            out[v] = f32x16_madd(f32x16_set1(tile->weights[i][k]),
+                                 f32x16_load(values + k * stride + (size_t)(v * LANES)), out[v]);
+}
+
 /* out = out * correction + weights * values, for `width` vectors of channels at `values`. */
 SIMD_INLINE void weigh_values(const QueryTile *tile, const float *correction, const float *values, size_t stride,
                               size_t channel, const int width)
 {
     F32x16 out[TILE_QUERIES][4];
-    uint32_t shared = tile->n_visible[0];
+    uint32_t shared_from = 0, shared_to = tile->n_visible[0]; /* keys that all queries see; may be none */
 SIMD_UNROLL
     for (int i = 0; i < TILE_QUERIES; i++) {
-        if (tile->n_visible[i] < shared) shared = tile->n_visible[i];
+        if (tile->n_visible[i] < shared_to) shared_to = tile->n_visible[i];
+        if (tile->n_hidden[i] > shared_from) shared_from = tile->n_hidden[i];
 SIMD_UNROLL
         for (int v = 0; v < width; v++)
             out[i][v] = f32x16_mul(f32x16_load(tile->partial[i] + channel + v * LANES), f32x16_set1(correction[i]));
     }
-    for (uint32_t k = 0; k < shared; k++)
+SIMD_UNROLL
+    for (int i = 0; i < TILE_QUERIES; i++) /* earlier rows see more of the block in which windows begin */
+        weigh_range(tile, i, tile->n_hidden[i], shared_from, values + channel, stride, width, out[i]);
+    for (uint32_t k = shared_from; k < shared_to; k++)
 SIMD_UNROLL
         for (int v = 0; v < width; v++) {
             F32x16 value = f32x16_load(values + k * stride + channel + (size_t)(v * LANES));
@@ -158,11 +185,9 @@ SIMD_UNROLL
         }
 SIMD_UNROLL
     for (int i = 0; i < TILE_QUERIES; i++) {
-        for (uint32_t k = shared; k < tile->n_visible[i]; k++) /* later rows see more of the block that holds them */
-SIMD_UNROLL
-            for (int v = 0; v < width; v++)
-                out[i][v] = f32x16_madd(f32x16_set1(tile->weights[i][k]),
-                                        f32x16_load(values + k * stride + channel + (size_t)(v * LANES)), out[i][v]);
+        /* later rows see more of the block that holds them */
+        weigh_range(tile, i, shared_to > shared_from ? shared_to : shared_from, ATTN_BLOCK_KEYS, values + channel,
+                    stride, width, out[i]);
         if (tile->n_visible[i] == 0) continue;
 SIMD_UNROLL
         for (int v = 0; v < width; v++) f32x16_store(tile->partial[i] + channel + v * LANES, out[i][v]);
@@ -179,7 +204,7 @@ static void attend_tile(QueryTile *tile, const Task *task, const AttnScratch *sc
     for (int i = 0; i < TILE_QUERIES; i++) {
         float unused[2] = {0};
         float *state = tile->n_visible[i] ? tile->partial[i] + attn_pad(task->head_dim) : unused;
-        correction[i] = update_softmax(score[i], tile->n_visible[i], task->params->scale, state, tile->weights[i]);
+        correction[i] = update_softmax(score[i], tile, i, task->params, state);
     }
     for (; channel + 4 * LANES <= v_pad; channel += 4 * LANES)
         weigh_values(tile, correction, scratch->values, v_pad, channel, 4);
@@ -211,9 +236,12 @@ static void attend_block(const Task *task, const AttnScratch *scratch, uint32_t 
         for (uint32_t j = 0; j < TILE_QUERIES; j++) {
             uint32_t i = i0 + j < n_queries ? i0 + j : n_queries - 1, position = task_position(task, i);
             uint32_t seen = position < first_key ? 0 : position - first_key + 1;
+            uint32_t begin = attn_first_key(task->params->window, position);
             tile.q[j] = task_query(task, i);
             tile.partial[j] = partials + i * stride;
+            tile.n_hidden[j] = begin > first_key ? begin - first_key : 0;
             tile.n_visible[j] = i0 + j >= n_queries ? 0 : seen < n_keys ? seen : n_keys;
+            if (tile.n_hidden[j] >= tile.n_visible[j]) tile.n_hidden[j] = tile.n_visible[j] = 0;
             if (tile.n_visible[j] > most) most = tile.n_visible[j];
         }
         if (most > 0) attend_tile(&tile, task, scratch);
@@ -232,15 +260,20 @@ static void attend_chunk(const Task *task, const AttnScratch *scratch, uint32_t 
         memset(partials + i * stride, 0, stride * sizeof *partials);
         partials[i * stride + dim] = -INFINITY;
     }
-    for (uint32_t key = first; key < end; key += ATTN_BLOCK_KEYS)
+    uint32_t seen = attn_first_key(task->params->window, task_position(task, 0)) / ATTN_BLOCK_KEYS * ATTN_BLOCK_KEYS;
+    for (uint32_t key = seen > first ? seen : first; key < end; key += ATTN_BLOCK_KEYS)
         attend_block(task, scratch, key, end - key < ATTN_BLOCK_KEYS ? end - key : ATTN_BLOCK_KEYS, partials);
 }
 
-/* total = total + part */
+/* total = total + part; a total that is empty takes the part's bits. */
 static void merge_partial(uint32_t head_dim, float *total, const float *part)
 {
     size_t dim = attn_pad(head_dim);
     float *state = total + dim, max = part[dim] > state[0] ? part[dim] : state[0];
+    if (state[1] == 0) {
+        memcpy(total, part, attn_partial_floats(head_dim) * sizeof *part);
+        return;
+    }
     F32x16 keep = weight_of(f32x16_set1(state[0]), max), take = weight_of(f32x16_set1(part[dim]), max);
     for (size_t c = 0; c < dim; c += LANES)
         f32x16_store(total + c, f32x16_madd(f32x16_load(part + c), take, f32x16_mul(f32x16_load(total + c), keep)));
@@ -260,13 +293,20 @@ static void write_out(const Task *task, uint32_t i, const float *total)
     for (uint32_t c = 0; c < v_dim; c++) out[c] = total[c] / sum;
 }
 
+/* The first chunk that the first row, and with it any row, sees something of. */
+static uint32_t first_chunk_of(const Task *task)
+{
+    return attn_first_key(task->params->window, task_position(task, 0)) / ATTN_CHUNK_KEYS;
+}
+
 static void run_task(const Task *task, const AttnScratch *scratch)
 {
     uint32_t n_queries = task->n_rows * task->group;
     uint32_t last = task->span->first_pos + task->first_row + task->n_rows - 1;
     size_t stride = attn_partial_floats(task->head_dim);
-    attend_chunk(task, scratch, 0, scratch->total);
-    for (uint32_t chunk = 1; chunk <= last / ATTN_CHUNK_KEYS; chunk++) {
+    uint32_t first_chunk = first_chunk_of(task);
+    attend_chunk(task, scratch, first_chunk, scratch->total);
+    for (uint32_t chunk = first_chunk + 1; chunk <= last / ATTN_CHUNK_KEYS; chunk++) {
         attend_chunk(task, scratch, chunk, scratch->chunk);
         for (uint32_t i = 0; i < n_queries; i++)
             if (task_position(task, i) >= chunk * ATTN_CHUNK_KEYS)
@@ -306,6 +346,7 @@ static void span_items(void *arg, uint32_t worker, size_t first, size_t end)
 
 typedef struct DividedRow {
     Task task;
+    uint32_t first_chunk;
     float *partials; /* [n_chunks, n_heads, attn_partial_floats] */
 } DividedRow;
 
@@ -318,7 +359,7 @@ static void chunk_items(void *arg, uint32_t worker, size_t first, size_t end)
     for (size_t item = first; item < end; item++) {
         task.kv_head = (uint32_t)(item % n_kv_heads);
         size_t at = item / n_kv_heads * task.params->n_heads + task.kv_head * task.group;
-        attend_chunk(&task, &scratch, (uint32_t)(item / n_kv_heads),
+        attend_chunk(&task, &scratch, row->first_chunk + (uint32_t)(item / n_kv_heads),
                      row->partials + at * attn_partial_floats(task.head_dim));
     }
 }
@@ -327,9 +368,10 @@ static void chunk_items(void *arg, uint32_t worker, size_t first, size_t end)
 static void run_divided(Task task, Stream stream, uint32_t n_workers)
 {
     size_t stride = attn_partial_floats(task.head_dim);
-    uint32_t n_heads = task.params->n_heads, n_chunks = task.span->first_pos / ATTN_CHUNK_KEYS + 1;
+    uint32_t n_heads = task.params->n_heads, first_chunk = first_chunk_of(&task);
+    uint32_t n_chunks = task.span->first_pos / ATTN_CHUNK_KEYS + 1 - first_chunk;
     task.n_rows = 1;
-    DividedRow row = {task, attention_scratch_at(task.params, task.head_dim, n_workers).keys};
+    DividedRow row = {task, first_chunk, attention_scratch_at(task.params, task.head_dim, n_workers).keys};
     parallel_for(stream, (size_t)n_chunks * task.span->kv.n_kv_heads, 1, chunk_items, &row);
     for (uint32_t head = 0; head < n_heads; head++) {
         float *total = row.partials + head * stride;

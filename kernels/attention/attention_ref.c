@@ -15,7 +15,8 @@ static double score(const AttentionParams *params, const KvView *kv, const float
 {
     double sum = 0;
     for (uint32_t c = 0; c < kv->k_dim; c++) sum += (double)q[c] * load(kv->type, kv->k, key * kv->k_dim + c);
-    return params->scale * sum;
+    double scaled = params->scale * sum, cap = params->softcap;
+    return cap > 0 ? cap * tanh(scaled / cap) : scaled;
 }
 
 /* One query head at position pos; scores are formed twice so that no array of the context's length is needed. */
@@ -24,10 +25,11 @@ static void attend(const AttentionParams *params, const AttnSpan *span, const fl
 {
     const KvView *kv = &span->kv;
     size_t first = (size_t)kv_head * kv->capacity;
+    uint32_t begin = attn_first_key(params->window, pos);
     double max = -INFINITY, sum = 0;
-    for (uint32_t p = 0; p <= pos; p++) max = fmax(max, score(params, kv, q, first + p));
+    for (uint32_t p = begin; p <= pos; p++) max = fmax(max, score(params, kv, q, first + p));
     for (uint32_t c = 0; c < kv->v_dim; c++) out[c] = 0;
-    for (uint32_t p = 0; p <= pos; p++) {
+    for (uint32_t p = begin; p <= pos; p++) {
         double weight = exp(score(params, kv, q, first + p) - max);
         sum += weight;
         for (uint32_t c = 0; c < kv->v_dim; c++)

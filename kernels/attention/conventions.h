@@ -2,7 +2,8 @@
 /*
  * What every attention kernel agrees on.
  *
- * Masks: the query at position p sees the keys at positions 0..p, itself included.
+ * Masks: the query at position p sees the keys at positions 0..p, itself included; with a window only those after
+ * p - window (attn_first_key).
  * Scale: scores are scale * (q . k); scale is 1/sqrt(head_dim) unless the family says otherwise, applied in the kernel.
  * Log-sum-exp: natural base, over scaled scores; a row that sees no key has lse = -INFINITY and out = 0.
  * Heads: query head h reads KV head h / (n_heads / n_kv_heads).
@@ -29,6 +30,12 @@ typedef struct AttnSpan {
     KvView kv;
     uint32_t first_row, n_rows, first_pos;
 } AttnSpan;
+
+/* The first key that the query at a position sees; window 0: none is set. */
+static inline uint32_t attn_first_key(uint32_t window, uint32_t position)
+{
+    return window && position >= window ? position - window + 1 : 0;
+}
 
 #ifdef __cplusplus
 }

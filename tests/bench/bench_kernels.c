@@ -118,7 +118,7 @@ static void bench_attention(const Bench *bench, uint32_t first_pos, uint32_t n_r
     AttnSpan span = {.kv = {bench->weights, bench->weights + half, DTYPE_F16, KV_HEADS, DIM, DIM, capacity},
                      .n_rows = n_rows,
                      .first_pos = first_pos};
-    AttentionParams params = {bench->x, bench->y, &span, 1, HEADS, 0.125f, NULL};
+    AttentionParams params = {bench->x, bench->y, &span, 1, HEADS, 0.125f, 0, 0, NULL};
     params.scratch = malloc(attention_scratch_bytes(threads_count(bench->stream.pool), HEADS, DIM, capacity));
     if (!params.scratch) exit(1);
     memset(bench->weights, 0x33, 2 * half);

@@ -79,6 +79,21 @@ Test(test_pointwise, glu_exponential_is_within_a_millionth)
     }
 }
 
+Test(test_pointwise, softcap)
+{
+    const float special[] = {0, -0.0f, 300, -300, 1e30f, -1e30f, INFINITY, -INFINITY, NAN, 1e-6f};
+    const KernelTable *table;
+    memcpy(a + 3, special, sizeof special);
+    for (size_t row = 0; (table = kernels_cpu_row(row)); row++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            SoftcapParams params = {a, want, sizes[i], i % 2 ? 30 : 2};
+            cr_assert(softcap_ref(&params));
+            params.y = got;
+            cr_assert(table->softcap(&params, (Stream){pool, NULL}));
+            check(table->name, sizes[i], (Tolerance){.abs = 2e-5, .rel = 1e-6, .min_cosine = 1 - 1e-9});
+        }
+}
+
 Test(test_pointwise, rmsnorm)
 {
     static const struct {
