@@ -247,8 +247,10 @@ bool jinja_format_percent(JinjaRun *run, JText format, const JCall *call, JValue
         if (percent < format.n && (!jinja_spend(run, 1) || !percent_field(run, &build, format, &at, &args)))
             return false;
     }
-    bool mapping = call->n_args == 1 && call->args[0].type == J_DICT;
-    if (!args.named && !mapping && args.next < call->n_args)
+    /* Python does not mind one container that the format has no use for. */
+    JType first = call->n_args == 1 ? call->args[0].type : J_NONE;
+    bool container = first == J_DICT || first == J_LIST || first == J_RANGE;
+    if (!args.named && !container && args.next < call->n_args)
         return jinja_fail(run, "not all arguments converted during string formatting");
     return jinja_make_text(run, jinja_build_done(&build), ret);
 }

@@ -330,6 +330,21 @@ static bool text_center(JinjaRun *run, const JCall *call, JValue *ret)
     return pad(run, call, true, true, ' ', ret);
 }
 
+/* width */
+static bool text_zfill(JinjaRun *run, const JCall *call, JValue *ret)
+{
+    JText text = self_of(call);
+    int64_t width;
+    if (!optional_int(run, &call->bound[0], 0, &width)) return false;
+    size_t sign = text.n && (text.data[0] == '-' || text.data[0] == '+');
+    JBuild build = {0};
+    if (!jinja_build_text(run, &build, jinja_text_part(text, 0, sign))) return false;
+    for (int64_t i = (int64_t)jinja_char_count(text); i < width; i++)
+        if (!jinja_spend(run, 1) || !jinja_build_bytes(run, &build, "0", 1, JINJA_MARK_TEMPLATE)) return false;
+    return jinja_build_text(run, &build, jinja_text_part(text, sign, text.n)) &&
+           jinja_make_text(run, jinja_build_done(&build), ret);
+}
+
 /* ---- what the characters are ---- */
 
 static bool is_alpha(int32_t c)
@@ -440,6 +455,7 @@ static const JCallRow methods[] = {
     {"strip", text_strip, "chars", 0},
     {"title", text_title, "", 0},
     {"upper", text_upper, "", 0},
+    {"zfill", text_zfill, "width", 1},
 };
 
 const JCallRow *jinja_text_method_find(JText name)
