@@ -7,10 +7,10 @@
 #include "server/cmd/cmd.h"
 #include "server/cmd/progress.h"
 #include "server/cmd/prompt.h"
+#include "server/json_out.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -194,26 +194,26 @@ static double decode_rate(const Run *run)
 
 static bool print_json(const Run *run, Error *error)
 {
-    cJSON *object = cJSON_CreateObject();
-    char seed[24];
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)run->seed);
-    bool ok = object && cJSON_AddStringToObject(object, "text", run->text.data ? run->text.data : "") &&
-              cJSON_AddStringToObject(object, "finish_reason", run->stopped ? "stop" : "length") &&
-              cJSON_AddNumberToObject(object, "prompt_tokens", (double)run->prompt.n) &&
-              cJSON_AddNumberToObject(object, "generated_tokens", run->n_generated) &&
-              cJSON_AddRawToObject(object, "seed", seed) &&
-              cJSON_AddNumberToObject(object, "load_seconds", (double)run->load_usec / 1e6) &&
-              cJSON_AddNumberToObject(object, "prefill_tokens_per_second",
-                                      per_second(run->prompt.n, run->prefill_usec)) &&
-              cJSON_AddNumberToObject(object, "decode_tokens_per_second", decode_rate(run)) &&
-              cJSON_AddStringToObject(object, "model", engine_shape(run->engine)->name) &&
-              cJSON_AddStringToObject(object, "device", engine_device_name(run->engine));
-    char *text = ok ? cJSON_Print(object) : NULL;
-    cJSON_Delete(object);
-    if (!text) return error_set(error, ERR_NO_MEMORY, "no memory for the figures");
-    ok = puts(text) >= 0;
-    free(text);
-    return ok || error_set(error, ERR_IO, "cannot write the figures");
+    Buffer text;
+    JsonOut out;
+    buffer_init(&text, MAX_ANSWER_BYTES);
+    json_begin(&out, &text);
+    json_raw(&out, "{\"text\":");
+    json_string_n(&out, run->text.data ? run->text.data : "", run->text.n);
+    json_rawf(&out, ",\"finish_reason\":\"%s\",\"prompt_tokens\":%zu,\"generated_tokens\":%u,\"seed\":%llu",
+              run->stopped ? "stop" : "length", run->prompt.n, run->n_generated, (unsigned long long)run->seed);
+    json_rawf(&out, ",\"load_seconds\":%.3f,\"prefill_tokens_per_second\":%.3f,\"decode_tokens_per_second\":%.3f",
+              (double)run->load_usec / 1e6, per_second(run->prompt.n, run->prefill_usec),
+              per_second(run->n_generated, run->decode_usec));
+    json_raw(&out, ",\"model\":");
+    json_string(&out, engine_shape(run->engine)->name);
+    json_raw(&out, ",\"device\":");
+    json_string(&out, engine_device_name(run->engine));
+    json_raw(&out, "}");
+    bool ok = json_end(&out, error);
+    if (ok && (puts(text.data) == EOF || fflush(stdout))) ok = error_set(error, ERR_IO, "cannot write the figures");
+    buffer_done(&text);
+    return ok;
 }
 
 static bool print_end(const Run *run, Error *error)
