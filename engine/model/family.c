@@ -105,6 +105,7 @@ static void read_name(KeyReader *reader, ModelShape *shape)
     const char *base = slash ? slash + 1 : path;
     GgufString name = {base, strlen(base)};
     if (reader->ok) reader->ok = gguf_opt_string(reader->gguf, "general.name", &name, reader->error);
+    if (!name.n) name = (GgufString){base, strlen(base)};
     copy_text(shape->name, sizeof shape->name, name);
 }
 

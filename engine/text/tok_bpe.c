@@ -104,28 +104,29 @@ static bool find_pair(const TokBpe *bpe, uint32_t left, uint32_t right, uint32_t
 static bool add_merge(TokBpe *bpe, const TokVocab *vocab, uint32_t rank, GgufString text, Error *error)
 {
     const char *space = text.n > 2 ? memchr(text.data + 1, ' ', text.n - 2) : NULL;
-    int shown = (int)(text.n < 80 ? text.n : 80);
+    char shown[80];
     TokText left = {text.data, space ? (size_t)(space - text.data) : 0};
     TokText right = {text.data + left.n + 1, text.n - left.n - (space ? 1 : 0)};
+    gguf_printable(shown, sizeof shown, text);
     if (!space || memchr(right.data, ' ', right.n))
-        return error_set_param(error, ERR_INVALID, KEY_MERGES, "key '%s': merge %u '%.*s' is not two texts with a blank "
-                               "between", KEY_MERGES, rank, shown, text.data);
+        return error_set_param(error, ERR_INVALID, KEY_MERGES, "key '%s': merge %u '%s' is not two texts with a blank "
+                               "between", KEY_MERGES, rank, shown);
     TokText none = {"", 0};
     TokMerge merge = {tok_vocab_find(vocab, left, none), tok_vocab_find(vocab, right, none),
                       tok_vocab_find(vocab, left, right)};
     if (merge.left == TOK_NONE || merge.right == TOK_NONE || merge.result == TOK_NONE)
-        return error_set_param(error, ERR_INVALID, KEY_MERGES, "key '%s': merge %u '%.*s': a part or the whole is not in "
-                               KEY_TOKENS, KEY_MERGES, rank, shown, text.data);
+        return error_set_param(error, ERR_INVALID, KEY_MERGES, "key '%s': merge %u '%s': a part or the whole is not in "
+                               KEY_TOKENS, KEY_MERGES, rank, shown);
     if (!is_plain(vocab, merge.result))
-        return error_set_param(error, ERR_INVALID, KEY_MERGES, "key '%s': merge %u '%.*s' makes a control token",
-                               KEY_MERGES, rank, shown, text.data);
+        return error_set_param(error, ERR_INVALID, KEY_MERGES, "key '%s': merge %u '%s' makes a control token",
+                               KEY_MERGES, rank, shown);
     uint32_t slot;
     if (!find_pair(bpe, merge.left, merge.right, &slot))
         return error_set_param(error, ERR_INVALID, KEY_MERGES, "key '%s': too many merges share a hash, merge %u",
                                KEY_MERGES, rank);
     if (bpe->slots[slot])
-        return error_set_param(error, ERR_INVALID, KEY_MERGES, "key '%s': merge %u '%.*s' repeats merge %u", KEY_MERGES,
-                               rank, shown, text.data, bpe->slots[slot] - 1);
+        return error_set_param(error, ERR_INVALID, KEY_MERGES, "key '%s': merge %u '%s' repeats merge %u", KEY_MERGES,
+                               rank, shown, bpe->slots[slot] - 1);
     bpe->merges[rank] = merge;
     bpe->slots[slot] = rank + 1;
     return true;

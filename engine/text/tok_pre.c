@@ -3,6 +3,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,18 +36,18 @@ typedef struct PreRun {
 
 bool tok_pre_find(GgufString name, const TokPreRow **ret_row, Error *error)
 {
-    char known[128] = "";
+    char known[128] = "", shown[64];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (strlen(rows[i].name) == name.n && !memcmp(rows[i].name, name.data, name.n)) {
             *ret_row = &rows[i];
             return true;
         }
-        strncat(strncat(known, i ? ", " : "", sizeof known - strlen(known) - 1), rows[i].name,
-                sizeof known - strlen(known) - 1);
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", rows[i].name);
     }
+    gguf_printable(shown, sizeof shown, name);
     return error_set_param(error, ERR_UNSUPPORTED, "tokenizer.ggml.pre",
-                           "key 'tokenizer.ggml.pre': the pre-tokenizer '%.*s' is not known (known: %s)",
-                           (int)(name.n < 64 ? name.n : 64), name.data, known);
+                           "key 'tokenizer.ggml.pre': the pre-tokenizer '%s' is not known (known: %s)", shown, known);
 }
 
 bool tok_pre_new(const TokPreRow *row, TokPre **ret_pre, Error *error)

@@ -39,9 +39,10 @@ static bool find_model(const Gguf *gguf, const TokModel **ret_model, Error *erro
         *ret_model = models[i];
         return true;
     }
+    char shown[64];
+    gguf_printable(shown, sizeof shown, name);
     return error_set_param(error, ERR_UNSUPPORTED, "tokenizer.ggml.model",
-                           "key 'tokenizer.ggml.model': the tokenizer '%.*s' is not known (known: gpt2)",
-                           (int)(name.n < 64 ? name.n : 64), name.data);
+                           "key 'tokenizer.ggml.model': the tokenizer '%s' is not known (known: gpt2)", shown);
 }
 
 bool tok_new(const Gguf *gguf, Tokenizer **ret_tokenizer, Error *error)

@@ -100,6 +100,8 @@ Test(test_family, defaults)
     cr_assert_not(s.tied_output);
     cr_assert(read_shape("general.name", NULL, 0, false, &s));
     cr_assert_str_eq(s.name, "file.gguf");
+    cr_assert(read_shape(NULL, &(Key){"general.name", "", 0, false}, 1, false, &s));
+    cr_assert_str_eq(s.name, "file.gguf");
     cr_assert(read_shape("llama.attention.head_count_kv", NULL, 0, false, &s));
     cr_assert_eq(s.n_kv_heads, 6);
     cr_assert(read_shape("llama.rope.freq_base", NULL, 0, false, &s));

@@ -40,6 +40,7 @@ static void draft_init(Draft *draft)
 
 static void no_pre(Draft *draft) { draft->spec.pre = NULL; }
 static void unknown_pre(Draft *draft) { draft->spec.pre = "gpt-3"; }
+static void control_pre(Draft *draft) { draft->spec.pre = "a\nb\x1b[2J"; }
 static void no_tokens(Draft *draft) { draft->spec.tokens = NULL; }
 static void zero_tokens(Draft *draft) { draft->spec.n_tokens = 0; }
 static void same_text(Draft *draft) { draft->tokens[ID_ABC] = "ab"; }
@@ -57,6 +58,7 @@ static void blank_first(Draft *draft) { draft->merges[1] = " abc"; }
 static void blank_last(Draft *draft) { draft->merges[1] = "abc "; }
 static void three_words(Draft *draft) { draft->merges[1] = "a b c"; }
 static void foreign_part(Draft *draft) { draft->merges[1] = "ab xyz"; }
+static void control_merge(Draft *draft) { draft->merges[1] = "ab \x1b[2J"; }
 static void foreign_result(Draft *draft) { draft->merges[1] = "a c"; }
 static void twice(Draft *draft) { draft->merges[1] = "a b"; }
 
@@ -106,6 +108,7 @@ static const struct {
 } faults[] = {
     {no_pre, ERR_INVALID, "tokenizer.ggml.pre", ""},
     {unknown_pre, ERR_UNSUPPORTED, "tokenizer.ggml.pre", "gpt-3"},
+    {control_pre, ERR_UNSUPPORTED, "tokenizer.ggml.pre", "'a?b?[2J'"},
     {no_tokens, ERR_INVALID, "tokenizer.ggml.tokens", ""},
     {zero_tokens, ERR_INVALID, "tokenizer.ggml.tokens", "0 tokens"},
     {same_text, ERR_INVALID, "tokenizer.ggml.tokens", "token 257 has the text of token 256"},
@@ -125,6 +128,7 @@ static const struct {
     {blank_last, ERR_INVALID, "tokenizer.ggml.merges", "merge 1 'abc '"},
     {three_words, ERR_INVALID, "tokenizer.ggml.merges", "merge 1 'a b c'"},
     {foreign_part, ERR_INVALID, "tokenizer.ggml.merges", "merge 1 'ab xyz'"},
+    {control_merge, ERR_INVALID, "tokenizer.ggml.merges", "merge 1 'ab ?[2J'"},
     {foreign_result, ERR_INVALID, "tokenizer.ggml.merges", "merge 1 'a c'"},
     {twice, ERR_INVALID, "tokenizer.ggml.merges", "repeats merge 0"},
     {control_result, ERR_INVALID, "tokenizer.ggml.merges", "control token"},
