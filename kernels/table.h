@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * All that engine/ sees of the kernels: one struct of function pointers, filled once for a device. A kernel returns
- * false only for parameters it has no variant for, which kernels_check finds at start-up, or for a device error.
+ * false only for parameters it has no variant for, which the checks of a model at start-up rule out, or for a device
+ * error.
  */
 #pragma once
 #include "kernels/attention/attention.h"

@@ -131,13 +131,6 @@ void sampler_ban(Sampler *sampler, const uint32_t *ids, uint32_t n)
     sampler->n_banned = n;
 }
 
-void sampler_accept(Sampler *sampler, uint32_t id)
-{
-    if (id >= sampler->n_vocab) return;
-    mark_seen(sampler, id);
-    sampler->n_generated[id]++;
-}
-
 static void adjust_logits(const Sampler *sampler, float *logits)
 {
     const SamplingParams *p = &sampler->params;
@@ -227,7 +220,8 @@ bool sampler_pick(Sampler *sampler, float *logits, bool want_logprob, uint32_t n
     SampleResult result = {0};
     result.id = sampler->params.temperature > 0 ? draw_token(sampler, logits, max) : first_index_of(logits, n, max);
     if (want_logprob) fill_logprobs(sampler->raw, n, raw_max, n_top, &result);
-    sampler_accept(sampler, result.id);
+    mark_seen(sampler, result.id);
+    sampler->n_generated[result.id]++;
     sampler->n_drawn++;
     *ret_result = result;
     return true;

@@ -63,8 +63,6 @@ void sampler_ban(Sampler *sampler, const uint32_t *ids, uint32_t n);
  */
 LW_CHECK bool sampler_pick(Sampler *sampler, float *logits, bool want_logprob, uint32_t n_top, SampleResult *ret_result,
                            Error *error);
-/* Counts a token as generated (sampler_pick has done it for its own). */
-void sampler_accept(Sampler *sampler, uint32_t id);
 
 /* Log-probability of one id and the n_top best of a row, for prompt log-probabilities; logits unchanged. */
 LW_CHECK bool sample_logprobs(const float *logits, uint32_t n_vocab, uint32_t id, uint32_t n_top, SampleResult *ret_result,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/weights.h"
 
+#include "base/half.h"
+
 #include <math.h>
-#include <string.h>
 
 enum { LANES = 16 }; /* independent running values, so that the compiler can use vectors without reordering sums */
 
@@ -33,21 +34,6 @@ bool row_max(const float *logits, uint32_t n, float *ret_max, Error *error)
     return true;
 }
 
-/* The bits of floats >= 0 sort like the floats. */
-static inline uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static inline float float_of(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /*
  * exp(x) for x <= 0 within 2 ulp, 0 below -87. Not libm's: this one becomes vector code, and gives the same bits on
  * every machine, so that a seed's text doesn't hang on the C library.
@@ -56,7 +42,7 @@ static inline float exp_nonpositive(float x)
 {
     const float round_magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to the nearest integer */
     uint32_t keep = 0u - (uint32_t)(x > -87.0f); /* a mask and not a branch, which would keep the loop scalar */
-    x = float_of(bits_of(x) & keep);
+    x = float_from_bits(float_to_bits(x) & keep);
     float k = (x * 1.44269504f + round_magic) - round_magic;
     float r = x - k * 0.693359375f; /* ln 2 in two parts */
     r -= k * -2.12194440e-4f;
@@ -68,8 +54,8 @@ static inline float exp_nonpositive(float x)
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    float scale = float_of((uint32_t)((int32_t)k + 127) << 23);
-    return float_of(bits_of(p * scale) & keep);
+    float scale = float_from_bits((uint32_t)((int32_t)k + 127) << 23);
+    return float_from_bits(float_to_bits(p * scale) & keep);
 }
 
 enum { BLOCK = 1024 };
@@ -124,14 +110,14 @@ typedef struct Digits {
     double mass[N_DIGITS];
 } Digits;
 
-/* By the 11 highest bits. Neighbours are added up apart: often they share a bucket, and each sum waits for the last. */
+/* By the 11 highest bits: floats >= 0 sort as their bits do. Neighbours are added up apart: often they share a bucket, and each sum waits for the last. */
 static void digits_of_all(Digits *digits, const float *weights, uint32_t n, bool by_mass)
 {
     uint32_t count[N_APART][N_DIGITS / 2] = {0}; /* half: the sign bit is 0 */
     double mass[N_APART][N_DIGITS / 2] = {0};
     for (uint32_t i = 0; i < n; i++) {
         if (weights[i] == 0) continue;
-        uint32_t digit = bits_of(weights[i]) >> 21;
+        uint32_t digit = float_to_bits(weights[i]) >> 21;
         count[i % N_APART][digit]++;
         if (by_mass) mass[i % N_APART][digit] += (double)weights[i];
     }
@@ -176,7 +162,7 @@ static void cut_narrow(Cut *cut, const float *weights, uint32_t shift, uint32_t 
     Digits digits = {0};
     for (uint32_t i = 0; i < cut->n_candidates; i++) {
         float weight = weights[cut->candidates[i]];
-        uint32_t digit = bits_of(weight) >> shift & ((1u << n_bits) - 1);
+        uint32_t digit = float_to_bits(weight) >> shift & ((1u << n_bits) - 1);
         digits.count[digit]++;
         digits.mass[digit] += (double)weight;
     }
@@ -184,7 +170,7 @@ static void cut_narrow(Cut *cut, const float *weights, uint32_t shift, uint32_t 
     uint32_t n = 0;
     for (uint32_t i = 0; i < cut->n_candidates; i++) {
         /* Lighter ones are out for good, heavier ones are in. */
-        uint32_t head = bits_of(weights[cut->candidates[i]]) >> shift;
+        uint32_t head = float_to_bits(weights[cut->candidates[i]]) >> shift;
         if (head == cut->prefix) cut->candidates[n++] = cut->candidates[i];
     }
     cut->n_candidates = n;
@@ -201,11 +187,11 @@ static void cut_run(Cut *cut, float *weights, uint32_t n)
     if (!cut_choose_digit(cut, &digits, 11)) return;
     for (uint32_t i = 0; i < n; i++) {
         cut->candidates[cut->n_candidates] = i;
-        cut->n_candidates += bits_of(weights[i]) >> 21 == cut->prefix;
+        cut->n_candidates += float_to_bits(weights[i]) >> 21 == cut->prefix;
     }
     cut_narrow(cut, weights, 10, 11);
     cut_narrow(cut, weights, 0, 10);
-    float least = float_of(cut->prefix);
+    float least = float_from_bits(cut->prefix);
     double wanted = cut->goal - cut->have;
     if (cut->by_mass) wanted = ceil(wanted / (double)least);
     uint32_t n_ties = wanted < 1 ? 1 : wanted > cut->n_candidates ? cut->n_candidates : (uint32_t)wanted;
