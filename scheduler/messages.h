@@ -28,6 +28,7 @@ typedef struct Request {
     bool want_logprobs;
     uint32_t n_top_logprobs;  /* 0..20 */
     bool want_prompt_logprobs; /* completions with echo and logprobs */
+    int64_t priority; /* among waiting requests lower ones run first; equal ones first in, first out */
     uint64_t deadline_usec;   /* monotonic; 0: none */
     uint64_t arrival_usec;
     Error *failure; /* made with the request, so that its EVENT_FAILED needs no memory; the engine's business */

@@ -36,6 +36,20 @@ static void list_push(SequenceList *list, Sequence *sequence)
     list->n++;
 }
 
+static void list_insert_by_priority(SequenceList *list, Sequence *sequence)
+{
+    int64_t priority = sequence->request->priority;
+    if (!list->tail || list->tail->request->priority <= priority) {
+        list_push(list, sequence);
+        return;
+    }
+    Sequence **link = &list->head;
+    while ((*link)->request->priority <= priority) link = &(*link)->next;
+    sequence->next = *link;
+    *link = sequence;
+    list->n++;
+}
+
 static Sequence *list_pop(SequenceList *list)
 {
     Sequence *sequence = list->head;
@@ -116,7 +130,7 @@ bool sched_submit(Sched *sched, Request *request, Error *error)
         slot = &sched->slots[sched->n_touched++];
     }
     sequence_init(slot, request);
-    list_push(&sched->waiting, slot);
+    list_insert_by_priority(&sched->waiting, slot);
     sched->idle_told = false;
     return true;
 }

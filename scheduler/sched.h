@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policy: which request is computed next, and when one ends from outside. One request runs at a time, the others wait
- * first in, first out. No threads and no clock of its own, so that tests can drive it step by step. Engine thread.
+ * Policy: which request is computed next, and when one ends from outside. One request runs at a time; of those that wait
+ * the lowest priority is next, first in, first out. No threads and no clock of its own, so that tests can drive it step by step. Engine thread.
  */
 #pragma once
 #include "scheduler/sequence.h"

@@ -120,6 +120,7 @@ static bool fill_request(Request *request, const ApiJob *job, const ApiParams *p
     request->n_top_logprobs = plan->n_top_logprobs;
     /* With max_tokens 0 there is nothing else to do for the engine. */
     request->want_prompt_logprobs = params->echo && (params->logprobs || !request->max_tokens);
+    request->priority = params->priority;
     request->arrival_usec = clock_now_usec();
     uint64_t timeout_ms = (uint64_t)(params->timeout_s * 1e3), limit_ms = job->server->params.request_timeout_ms;
     if (limit_ms && (!timeout_ms || timeout_ms > limit_ms)) timeout_ms = limit_ms;

@@ -167,6 +167,23 @@ Test(sched, waits_first_in_first_out)
     rig_free(rig);
 }
 
+Test(sched, lower_priorities_run_first)
+{
+    static const int64_t priorities[] = {0, 5, -3, 5, INT64_MAX, -3, 0, INT64_MIN};
+    Speaker speaker = {1, "hm"};
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 8, 64);
+    for (RequestId id = 1; id <= 8; id++) {
+        Request *request = request_of(id, "x");
+        request->priority = priorities[id - 1];
+        rig_submit(rig, request);
+        if (id == 1) cr_assert_eq(sched_step(rig->sched), SCHED_READY); /* it runs and is not put back */
+    }
+    sched_cancel(rig->sched, 6);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    cr_assert_str_eq(rig->recorder.order, "1S 6F 1D 8S 8D 3S 3D 7S 7D 2S 2D 4S 4D 5S 5D ");
+    rig_free(rig);
+}
+
 /* One runs, a second waits, the second's client leaves: it never runs, the first is untouched. */
 Test(sched, cancelled_while_waiting_never_runs)
 {
