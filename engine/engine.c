@@ -25,6 +25,7 @@ static bool set_limits(Engine *engine, Error *error)
         return error_set_param(error, ERR_INVALID, "ctx", "ctx is %u, but the model is trained for %u tokens", p->context,
                                trained);
     if (p->context == 0) p->context = trained;
+    engine->shape.rope_context = p->context;
     if (p->max_logit_rows > p->max_batch_rows) p->max_logit_rows = p->max_batch_rows;
     if (p->n_threads == 0) p->n_threads = threads_available();
     engine->kernels = p->kernels ? p->kernels : kernels_cpu();

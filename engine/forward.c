@@ -54,6 +54,7 @@ static void lay_out(Engine *engine, Carver *carver)
         .gate = carve(carver, rows * s->n_ff, sizeof(float)),
         .up = carve(carver, rows * s->n_ff, sizeof(float)),
         .cos_sin = carve(carver, rows * s->rope_dim, sizeof(float)),
+        .window_cos_sin = s->window_rope_base ? carve(carver, rows * s->rope_dim, sizeof(float)) : NULL,
         .matmul_scratch = carve(carver, matmul_scratch_max(engine), 1),
         .attention_scratch = carve(
             carver,
@@ -148,6 +149,17 @@ static void set_spans(Engine *engine, const Batch *batch)
     }
 }
 
+static bool fill_rope_table(const Engine *engine, const RopeOrder *order, float *cos_sin, uint32_t n_rows)
+{
+    const RopeTableParams rope = {.theta = order->theta,
+                                  .positions = engine->positions,
+                                  .cos_sin = cos_sin,
+                                  .n_tokens = n_rows,
+                                  .n_pairs = engine->shape.rope_dim / 2,
+                                  .magnitude = engine->shape.rope_magnitude};
+    return engine->kernels->rope_table(&rope, engine->stream);
+}
+
 static bool embed_tokens(const Engine *engine, const Batch *batch)
 {
     const Matrix *table = &engine->weights.token_embd;
@@ -158,13 +170,10 @@ static bool embed_tokens(const Engine *engine, const Batch *batch)
                                .n_tokens = batch->n_rows,
                                .n = table->n_cols,
                                .scale = engine->shape.embed_scale};
-    const RopeTableParams rope = {.theta = engine->weights.rope.theta,
-                                  .positions = engine->positions,
-                                  .cos_sin = engine->buf.cos_sin,
-                                  .n_tokens = batch->n_rows,
-                                  .n_pairs = engine->shape.rope_dim / 2,
-                                  .magnitude = 1};
-    return engine->kernels->embed(&embed, engine->stream) && engine->kernels->rope_table(&rope, engine->stream);
+    return engine->kernels->embed(&embed, engine->stream) &&
+           fill_rope_table(engine, &engine->weights.rope, engine->buf.cos_sin, batch->n_rows) &&
+           (!engine->buf.window_cos_sin ||
+            fill_rope_table(engine, &engine->weights.window_rope, engine->buf.window_cos_sin, batch->n_rows));
 }
 
 /* Collects the rows that want logits; returns how many. */
@@ -196,8 +205,13 @@ static bool project_logits(const Engine *engine, uint32_t n_rows)
                                  .n_out = 1,
                                  .out = {block_matmul_out(&engine->weights.output, NULL, engine->logits, false)},
                                  .scratch = engine->buf.matmul_scratch};
+    const SoftcapParams cap = {.x = engine->logits,
+                               .y = engine->logits,
+                               .n = (size_t)n_rows * engine->shape.n_vocab,
+                               .cap = engine->shape.final_softcap};
     return n_rows == 0 ||
-           (engine->kernels->rmsnorm(&norm, engine->stream) && engine->kernels->matmul(&matmul, engine->stream));
+           (engine->kernels->rmsnorm(&norm, engine->stream) && engine->kernels->matmul(&matmul, engine->stream) &&
+            (cap.cap == 0 || engine->kernels->softcap(&cap, engine->stream)));
 }
 
 static bool run_layers(const Engine *engine, const Batch *batch)

@@ -12,15 +12,17 @@ MatmulOut block_matmul_out(const Matrix *matrix, const float *bias, float *y, bo
                        .accumulate = accumulate};
 }
 
+static bool norm_rows(const ForwardPass *pass, const float *x, const float *weight, float *y, uint32_t n_rows,
+                      uint32_t n)
+{
+    const RmsNormParams params = {
+        .x = x, .weight = weight, .y = y, .n_rows = n_rows, .n = n, .eps = pass->shape->norm_eps};
+    return pass->kernels->rmsnorm(&params, pass->stream);
+}
+
 static bool norm(const ForwardPass *pass, const float *weight)
 {
-    const RmsNormParams params = {.x = pass->buf->x,
-                                  .weight = weight,
-                                  .y = pass->buf->normed,
-                                  .n_rows = pass->n_rows,
-                                  .n = pass->shape->n_embd,
-                                  .eps = pass->shape->norm_eps};
-    return pass->kernels->rmsnorm(&params, pass->stream);
+    return norm_rows(pass, pass->buf->x, weight, pass->buf->normed, pass->n_rows, pass->shape->n_embd);
 }
 
 static MatmulParams matmul_of(const ForwardPass *pass, const float *x, uint32_t n_cols)
@@ -43,15 +45,19 @@ static bool project_qkv(const ForwardPass *pass, const LayerWeights *w)
     return pass->kernels->matmul(&params, pass->stream);
 }
 
-static bool rotate(const ForwardPass *pass, float *x, uint32_t n_heads)
+/* Normalises each head where there are weights for it, then turns it. */
+static bool place_heads(const ForwardPass *pass, uint32_t layer, float *x, uint32_t n_heads, const float *head_norm)
 {
+    const StepBuffers *buf = pass->buf;
+    bool is_window = shape_layer_window(pass->shape, layer) && buf->window_cos_sin;
     const RopeParams params = {.x = x,
-                               .cos_sin = pass->buf->cos_sin,
+                               .cos_sin = is_window ? buf->window_cos_sin : buf->cos_sin,
                                .n_tokens = pass->n_rows,
                                .n_heads = n_heads,
                                .head_dim = pass->shape->head_dim,
                                .n_pairs = pass->shape->rope_dim / 2};
-    return pass->kernels->rope(&params, pass->stream);
+    return (!head_norm || norm_rows(pass, x, head_norm, x, pass->n_rows * n_heads, pass->shape->head_dim)) &&
+           pass->kernels->rope(&params, pass->stream);
 }
 
 static bool attend(const ForwardPass *pass, uint32_t layer)
@@ -65,24 +71,34 @@ static bool attend(const ForwardPass *pass, uint32_t layer)
                                        .n_spans = pass->n_spans,
                                        .n_heads = pass->shape->n_heads,
                                        .scale = pass->shape->attention_scale,
+                                       .softcap = pass->shape->attention_softcap,
+                                       .window = shape_layer_window(pass->shape, layer),
                                        .scratch = buf->attention_scratch};
     return pass->kernels->kv_append(&append, pass->stream) && pass->kernels->attention(&attention, pass->stream);
 }
 
-static bool add_projection(const ForwardPass *pass, const Matrix *matrix, const float *x)
+/* Adds matrix x to the residual stream, after a norm where there is one. */
+static bool add_projection(const ForwardPass *pass, const Matrix *matrix, const float *x, const float *post_norm)
 {
+    const StepBuffers *buf = pass->buf;
     MatmulParams params = matmul_of(pass, x, matrix->n_cols);
     params.n_out = 1;
-    params.out[0] = block_matmul_out(matrix, NULL, pass->buf->x, true);
-    return pass->kernels->matmul(&params, pass->stream);
+    params.out[0] = block_matmul_out(matrix, NULL, post_norm ? buf->normed : buf->x, !post_norm);
+    if (!pass->kernels->matmul(&params, pass->stream)) return false;
+    if (!post_norm) return true;
+    const VectorAddParams add = {
+        .x = buf->x, .y = buf->normed, .z = buf->x, .n = (size_t)pass->n_rows * pass->shape->n_embd};
+    return norm_rows(pass, buf->normed, post_norm, buf->normed, pass->n_rows, pass->shape->n_embd) &&
+           pass->kernels->vector_add(&add, pass->stream);
 }
 
 bool block_attention(const ForwardPass *pass, uint32_t layer)
 {
     const LayerWeights *w = &pass->weights->layers[layer];
-    return norm(pass, w->attn_norm) && project_qkv(pass, w) && rotate(pass, pass->buf->q, pass->shape->n_heads) &&
-           rotate(pass, pass->buf->k, pass->shape->n_kv_heads) && attend(pass, layer) &&
-           add_projection(pass, &w->o, pass->buf->attn);
+    return norm(pass, w->attn_norm) && project_qkv(pass, w) &&
+           place_heads(pass, layer, pass->buf->q, pass->shape->n_heads, w->q_norm) &&
+           place_heads(pass, layer, pass->buf->k, pass->shape->n_kv_heads, w->k_norm) && attend(pass, layer) &&
+           add_projection(pass, &w->o, pass->buf->attn, w->attn_post_norm);
 }
 
 bool block_gated_mlp(const ForwardPass *pass, uint32_t layer, GluActivation activation)
@@ -99,5 +115,5 @@ bool block_gated_mlp(const ForwardPass *pass, uint32_t layer, GluActivation acti
                            .n = (size_t)pass->n_rows * pass->shape->n_ff,
                            .activation = activation};
     return norm(pass, w->ffn_norm) && pass->kernels->matmul(&project, pass->stream) &&
-           pass->kernels->glu(&glu, pass->stream) && add_projection(pass, &w->down, buf->gate);
+           pass->kernels->glu(&glu, pass->stream) && add_projection(pass, &w->down, buf->gate, w->ffn_post_norm);
 }

@@ -19,6 +19,7 @@ typedef struct StepBuffers {
     float *gate;    /* [rows, n_ff] */
     float *up;      /* [rows, n_ff] */
     float *cos_sin; /* [rows, rope_dim / 2, 2] */
+    float *window_cos_sin; /* the same for sliding-window layers that have a base of their own, else NULL */
     void *matmul_scratch;
     void *attention_scratch;
 } StepBuffers;
@@ -37,7 +38,7 @@ typedef struct ForwardPass {
 
 /* One output of a matmul; bias may be NULL. */
 MatmulOut block_matmul_out(const Matrix *matrix, const float *bias, float *y, bool accumulate);
-/* x += Wo attention(norm(x)): the new keys and values go into the cache first. */
+/* x += post_norm(Wo attention(norm(x))): the new keys and values go into the cache first. */
 bool block_attention(const ForwardPass *pass, uint32_t layer);
-/* x += Wdown (act(Wgate norm(x)) * Wup norm(x)) */
+/* x += post_norm(Wdown (act(Wgate norm(x)) * Wup norm(x))) */
 bool block_gated_mlp(const ForwardPass *pass, uint32_t layer, GluActivation activation);

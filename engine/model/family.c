@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/family.h"
 
+#include "engine/model/gemma2.h"
+#include "engine/model/gemma3.h"
 #include "engine/model/llama.h"
+#include "engine/model/phi3.h"
+#include "engine/model/qwen2.h"
+#include "engine/model/qwen3.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +23,9 @@ enum {
     KEY_BYTES = 96,
 };
 
-static const ModelFamily *const families[] = {&family_llama};
+static const ModelFamily *const families[] = {
+    &family_llama, &family_qwen2, &family_qwen3, &family_gemma2, &family_gemma3, &family_phi3,
+};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* Copies what fits and ends it; bytes that would break a line of text become '?'. */
@@ -88,6 +95,15 @@ static uint32_t opt_u32(KeyReader *reader, const char *suffix, uint32_t fallback
     return value;
 }
 
+/* 0 when it is absent, or said to be. */
+static uint32_t opt_count(KeyReader *reader, const char *suffix, uint32_t max)
+{
+    uint32_t value = 0;
+    if (reader->ok) reader->ok = gguf_opt_u32(reader->gguf, set_key(reader, suffix), &value, reader->error);
+    check_range(reader, value, 0, max);
+    return value;
+}
+
 static double opt_f32(KeyReader *reader, const char *suffix, float fallback, double min, double max)
 {
     float value = fallback;
@@ -136,10 +152,14 @@ static void read_rope(KeyReader *reader, ModelShape *shape)
 {
     shape->rope_base = opt_f32(reader, "rope.freq_base", 10000, 1, 1e15);
     shape->rope_linear_factor = opt_f32(reader, "rope.scale_linear", 1, 1e-3, 1e6);
+    shape->rope_magnitude = (float)opt_f32(reader, "rope.scaling.attn_factor", 1, 1e-3, 1e3);
+    shape->rope_context = shape->train_context;
+    shape->rope_original_context =
+        opt_u32(reader, "rope.scaling.original_context_length", shape->train_context, MAX_CONTEXT);
     GgufString type = {"none", 4};
     if (gguf_find(reader->gguf, set_key(reader, "rope.scaling.factor"))) type = (GgufString){"linear", 6};
     if (reader->ok) reader->ok = gguf_opt_string(reader->gguf, set_key(reader, "rope.scaling.type"), &type, reader->error);
-    if (!reader->ok || text_equals(type, "none")) return;
+    if (!reader->ok || text_equals(type, "none") || text_equals(type, "longrope")) return; /* that is in tensors */
     if (text_equals(type, "linear")) {
         shape->rope_linear_factor = opt_f32(reader, "rope.scaling.factor", (float)shape->rope_linear_factor, 1e-3, 1e6);
         return;
@@ -147,7 +167,25 @@ static void read_rope(KeyReader *reader, ModelShape *shape)
     char shown[64];
     copy_text(shown, sizeof shown, type);
     reader->ok = error_set_param(reader->error, ERR_UNSUPPORTED, reader->key,
-                                 "key '%s': RoPE scaling '%s' is not supported (known: none, linear)", reader->key, shown);
+                                 "key '%s': RoPE scaling '%s' is not supported (known: none, linear, longrope)", reader->key, shown);
+}
+
+static float opt_cap(KeyReader *reader, const char *suffix)
+{
+    double cap = opt_f32(reader, suffix, 0, 0, 1e6);
+    return cap > 0 ? (float)opt_f32(reader, suffix, 0, 1e-3, 1e6) : 0;
+}
+
+/* What the masks and scores of some families need. */
+static void read_attention(KeyReader *reader, ModelShape *shape)
+{
+    shape->attention_scale = 1 / sqrtf((float)shape->head_dim);
+    shape->attention_softcap = opt_cap(reader, "attn_logit_softcapping");
+    shape->final_softcap = opt_cap(reader, "final_logit_softcapping");
+    shape->window_tokens = opt_count(reader, "attention.sliding_window", MAX_CONTEXT);
+    shape->full_layer_period = opt_count(reader, "attention.sliding_window_pattern", MAX_LAYERS);
+    if (gguf_find(reader->gguf, set_key(reader, "rope.freq_base_swa")))
+        shape->window_rope_base = opt_f32(reader, "rope.freq_base_swa", 1, 1, 1e15);
 }
 
 static void read_vocabulary(KeyReader *reader, ModelShape *shape)
@@ -179,7 +217,7 @@ static void count_parameters(const Gguf *gguf, ModelShape *shape)
 
 bool family_read_shape(const ModelFamily *family, const Gguf *gguf, ModelShape *ret_shape, Error *error)
 {
-    ModelShape shape = {0};
+    ModelShape shape = {.embed_scale = 1};
     KeyReader reader = {.gguf = gguf, .architecture = family->architecture, .error = error, .ok = true};
     snprintf(shape.architecture, sizeof shape.architecture, "%s", family->architecture);
     read_name(&reader, &shape);
@@ -190,12 +228,19 @@ bool family_read_shape(const ModelFamily *family, const Gguf *gguf, ModelShape *
     shape.norm_eps = (float)opt_f32(&reader, "attention.layer_norm_rms_epsilon", 1e-5f, 1e-12, 1);
     read_heads(&reader, &shape);
     read_rope(&reader, &shape);
+    read_attention(&reader, &shape);
     read_vocabulary(&reader, &shape);
     if (!reader.ok) return false;
     count_parameters(gguf, &shape);
     if (!family->read_shape(gguf, &shape, error)) return false;
     *ret_shape = shape;
     return true;
+}
+
+uint32_t shape_layer_window(const ModelShape *shape, uint32_t layer)
+{
+    bool sees_all = shape->full_layer_period && (layer + 1) % shape->full_layer_period == 0;
+    return sees_all ? 0 : shape->window_tokens;
 }
 
 uint64_t shape_kv_bytes_per_token(const ModelShape *shape, DType kv_type)
@@ -208,6 +253,6 @@ uint64_t shape_kv_bytes(const ModelShape *shape, DType kv_type, uint64_t n_token
 {
     uint64_t layer_bytes = shape_kv_bytes_per_token(shape, kv_type) / shape->n_layers;
     if (!shape->window_tokens || n_tokens <= shape->window_tokens) return n_tokens * shape->n_layers * layer_bytes;
-    uint64_t n_full = shape->n_layers / shape->full_layer_period;
+    uint64_t n_full = shape->full_layer_period ? shape->n_layers / shape->full_layer_period : 0;
     return (n_full * n_tokens + (shape->n_layers - n_full) * shape->window_tokens) * layer_bytes;
 }

@@ -29,13 +29,17 @@ typedef struct ModelShape {
     double rope_base;
     double rope_linear_factor; /* positions are divided by it; 1: none */
     RopeLlama3 rope_llama3;    /* named shapes only */
+    float rope_magnitude;      /* multiplied into the rotation of Q and K; 1 but for LongRoPE */
+    uint32_t rope_context;          /* tokens to run with: beyond the original ones LongRoPE takes its long factors */
+    uint32_t rope_original_context; /* tokens */
     uint32_t window_tokens;     /* what a sliding-window layer sees; 0: there are no such layers */
-    uint32_t full_layer_period; /* with windows, every period-th layer sees everything */
-    double window_rope_base;
+    uint32_t full_layer_period; /* with windows, every period-th layer sees everything; 0: none does */
+    double window_rope_base;    /* of sliding-window layers, without scaling; 0: they rotate like the others */
     uint32_t train_context;
     float norm_eps;
     float embed_scale;     /* 1 for llama */
     float attention_scale; /* 1/sqrt(head_dim) for llama */
+    float attention_softcap, final_softcap; /* of scores and of logits; 0: none */
     bool tied_output;
     uint64_t n_params;
     uint64_t weight_bytes; /* 0 for a named shape */
@@ -63,6 +67,8 @@ LW_CHECK bool family_read_shape(const ModelFamily *family, const Gguf *gguf, Mod
  */
 LW_CHECK bool family_rope_theta(const ModelShape *shape, const Gguf *gguf, double *ret_theta, Error *error);
 
+/* Tokens that a layer sees of the past, its own among them; 0: all. */
+uint32_t shape_layer_window(const ModelShape *shape, uint32_t layer);
 /* KV bytes of one token over all layers. */
 uint64_t shape_kv_bytes_per_token(const ModelShape *shape, DType kv_type);
 /* KV bytes of one sequence of that length: sliding-window layers keep no more than their window. */

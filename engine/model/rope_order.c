@@ -23,21 +23,28 @@ static double llama3_divisor(const RopeLlama3 *scaling, double theta)
     return 1 / ((1 - smooth) / scaling->factor + smooth);
 }
 
+static const char *divisors_name(const ModelShape *shape, const Gguf *gguf)
+{
+    if (gguf_tensor(gguf, "rope_freqs.weight")) return "rope_freqs.weight";
+    return shape->rope_context > shape->rope_original_context ? "rope_factors_long.weight"
+                                                              : "rope_factors_short.weight";
+}
+
 static bool find_divisors(const ModelShape *shape, const Gguf *gguf, const float **ret_divisors, Error *error)
 {
-    const GgufTensor *tensor = gguf ? gguf_tensor(gguf, "rope_freqs.weight") : NULL;
+    const char *name = gguf ? divisors_name(shape, gguf) : "";
+    const GgufTensor *tensor = gguf ? gguf_tensor(gguf, name) : NULL;
     if (tensor) {
         const TensorView *view = &tensor->view;
         uint32_t n_pairs = shape->rope_dim / 2;
         if (view->type != DTYPE_F32 || view->n_dims != 1 || view->dim[0] != n_pairs ||
             (uintptr_t)view->data % sizeof(float) != 0)
-            return error_set_param(error, ERR_INVALID, "rope_freqs.weight",
-                                   "tensor 'rope_freqs.weight' must be F32 [%u], the rotary pairs of a head", n_pairs);
+            return error_set_param(error, ERR_INVALID, name, "tensor '%s' must be F32 [%u], the rotary pairs of a head",
+                                   name, n_pairs);
         const float *divisors = view->data;
         for (uint32_t r = 0; r < n_pairs; r++)
             if (!isfinite(divisors[r]) || divisors[r] < 1e-6f || divisors[r] > 1e6f)
-                return error_set_param(error, ERR_INVALID, "rope_freqs.weight",
-                                       "tensor 'rope_freqs.weight' [%u] is %g, not a sane divisor", r,
+                return error_set_param(error, ERR_INVALID, name, "tensor '%s' [%u] is %g, not a sane divisor", name, r,
                                        (double)divisors[r]);
         *ret_divisors = divisors;
     }

@@ -76,22 +76,30 @@ bool bind_optional_vector(WeightBinder *binder, const char *name, uint32_t n, co
     return true;
 }
 
-bool bind_reorder_heads(WeightBinder *binder, uint32_t n_heads, Matrix *matrix, const float **bias, Error *error)
+static const RopeOrder *rope_of_layer(const WeightBinder *binder, uint32_t layer)
 {
-    ModelWeights *weights = binder->weights;
-    uint32_t head_dim = binder->shape->head_dim;
-    size_t row_bytes = dtype_row_bytes(matrix->type, matrix->n_cols);
-    void *rows = arena_array(&weights->arena, matrix->n_rows, row_bytes);
-    if (!rows) return error_set(error, ERR_NO_MEMORY, "no memory for the reordered rows of Q and K");
-    rope_order_apply(&weights->rope, head_dim, n_heads, matrix->data, row_bytes, rows);
-    if (*bias) {
-        float *moved = arena_array(&weights->arena, matrix->n_rows, sizeof *moved);
-        if (!moved) return error_set(error, ERR_NO_MEMORY, "no memory for the reordered biases of Q and K");
-        rope_order_apply(&weights->rope, head_dim, n_heads, *bias, sizeof *moved, moved);
-        *bias = moved;
-    }
-    matrix->data = rows;
+    return shape_layer_window(binder->shape, layer) ? &binder->weights->window_rope : &binder->weights->rope;
+}
+
+bool bind_reorder_vector(WeightBinder *binder, uint32_t layer, uint32_t n_heads, const float **vector, Error *error)
+{
+    if (!*vector) return true;
+    float *moved = arena_array(&binder->weights->arena, (size_t)n_heads * binder->shape->head_dim, sizeof *moved);
+    if (!moved) return error_set(error, ERR_NO_MEMORY, "no memory for the reordered biases and norms of Q and K");
+    rope_order_apply(rope_of_layer(binder, layer), binder->shape->head_dim, n_heads, *vector, sizeof *moved, moved);
+    *vector = moved;
     return true;
+}
+
+bool bind_reorder_heads(WeightBinder *binder, uint32_t layer, uint32_t n_heads, Matrix *matrix, const float **bias,
+                        Error *error)
+{
+    size_t row_bytes = dtype_row_bytes(matrix->type, matrix->n_cols);
+    void *rows = arena_array(&binder->weights->arena, matrix->n_rows, row_bytes);
+    if (!rows) return error_set(error, ERR_NO_MEMORY, "no memory for the reordered rows of Q and K");
+    rope_order_apply(rope_of_layer(binder, layer), binder->shape->head_dim, n_heads, matrix->data, row_bytes, rows);
+    matrix->data = rows;
+    return bind_reorder_vector(binder, layer, n_heads, bias, error);
 }
 
 static int by_address(const void *a, const void *b)
@@ -115,14 +123,25 @@ static bool check_all_taken(WeightBinder *binder, Error *error)
     return true;
 }
 
+/* LongRoPE's factors come in pairs; rope_order.h has read the ones that count. */
+static bool take_rope_factors(WeightBinder *binder, Error *error)
+{
+    const char *const names[] = {"rope_factors_long.weight", "rope_factors_short.weight"};
+    uint32_t n_pairs = binder->shape->rope_dim / 2;
+    const float *unused;
+    if (!bind_optional_vector(binder, "rope_freqs.weight", n_pairs, &unused, error)) return false;
+    if (!gguf_tensor(binder->gguf, names[0]) && !gguf_tensor(binder->gguf, names[1])) return true;
+    return bind_vector(binder, names[0], n_pairs, &unused, error) &&
+           bind_vector(binder, names[1], n_pairs, &unused, error);
+}
+
 static bool bind_globals(WeightBinder *binder, Error *error)
 {
     const ModelShape *shape = binder->shape;
     ModelWeights *weights = binder->weights;
-    const float *unused;
     if (!bind_matrix(binder, "token_embd.weight", shape->n_vocab, shape->n_embd, &weights->token_embd, error) ||
         !bind_vector(binder, "output_norm.weight", shape->n_embd, &weights->output_norm, error) ||
-        !bind_optional_vector(binder, "rope_freqs.weight", shape->rope_dim / 2, &unused, error))
+        !take_rope_factors(binder, error))
         return false;
     weights->output = weights->token_embd;
     return shape->tied_output ||
@@ -155,6 +174,17 @@ bool weights_check_types(const Gguf *gguf, Error *error)
     return true;
 }
 
+static bool make_ropes(const ModelShape *shape, const Gguf *gguf, ModelWeights *weights, Error *error)
+{
+    ModelShape window_shape = *shape;
+    if (!rope_order_make(shape, gguf, &weights->arena, &weights->rope, error)) return false;
+    weights->window_rope = weights->rope;
+    if (!shape->window_rope_base) return true;
+    window_shape.rope_base = shape->window_rope_base;
+    window_shape.rope_linear_factor = 1;
+    return rope_order_make(&window_shape, NULL, &weights->arena, &weights->window_rope, error);
+}
+
 bool weights_bind(const ModelFamily *family, const ModelShape *shape, const Gguf *gguf, BindProgress progress,
                   ModelWeights *ret_weights, Error *error)
 {
@@ -166,7 +196,7 @@ bool weights_bind(const ModelFamily *family, const ModelShape *shape, const Gguf
     weights.layers = arena_array(&weights.arena, shape->n_layers, sizeof *weights.layers);
     bool ok = binder.taken && weights.layers;
     if (!ok) error_set(error, ERR_NO_MEMORY, "no memory for the tensor table");
-    ok = ok && weights_check_types(gguf, error) && rope_order_make(shape, gguf, &weights.arena, &weights.rope, error) &&
+    ok = ok && weights_check_types(gguf, error) && make_ropes(shape, gguf, &weights, error) &&
          bind_all(family, &binder, progress, error);
     free(binder.taken);
     if (!ok) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names to tensors. Everything is used in place from the mapping, but for Wq and Wk and their biases, whose rows are
+ * Names to tensors. Everything is used in place from the mapping, but for Wq and Wk, their biases and norms, which are
  * copied into the channel order of rope_order.h. Immutable after weights_bind; the Gguf must outlive it. Any thread.
  */
 #pragma once
@@ -13,10 +13,11 @@ typedef struct Matrix {
 } Matrix;
 
 typedef struct LayerWeights {
-    const float *attn_norm;    /* [n_embd] */
+    const float *attn_norm, *ffn_norm;           /* [n_embd] */
+    const float *attn_post_norm, *ffn_post_norm; /* [n_embd] or NULL */
     Matrix q, k, v, o;         /* q and k in rope order */
     const float *q_bias, *k_bias, *v_bias; /* [rows of the matrix] or NULL */
-    const float *ffn_norm;     /* [n_embd] */
+    const float *q_norm, *k_norm;          /* [head_dim] in rope order, or NULL */
     Matrix gate, up, down;
 } LayerWeights;
 
@@ -26,6 +27,7 @@ typedef struct ModelWeights {
     const float *output_norm; /* [n_embd] */
     LayerWeights *layers;     /* [n_layers] */
     RopeOrder rope;
+    RopeOrder window_rope; /* of sliding-window layers */
     Arena arena;
 } ModelWeights;
 
@@ -60,5 +62,9 @@ LW_CHECK bool bind_vector(WeightBinder *binder, const char *name, uint32_t n, co
 /* *ret_vector is NULL when the file lacks it. */
 LW_CHECK bool bind_optional_vector(WeightBinder *binder, const char *name, uint32_t n, const float **ret_vector,
                                    Error *error);
-/* Replaces a matrix and its bias (NULL is fine) of n_heads heads by copies in rope order. */
-LW_CHECK bool bind_reorder_heads(WeightBinder *binder, uint32_t n_heads, Matrix *matrix, const float **bias, Error *error);
+/* Replaces a matrix and its bias (NULL is fine) of n_heads heads by copies in the layer's rope order. */
+LW_CHECK bool bind_reorder_heads(WeightBinder *binder, uint32_t layer, uint32_t n_heads, Matrix *matrix,
+                                 const float **bias, Error *error);
+/* The same for vectors of n_heads heads; NULL stays. */
+LW_CHECK bool bind_reorder_vector(WeightBinder *binder, uint32_t layer, uint32_t n_heads, const float **vector,
+                                  Error *error);

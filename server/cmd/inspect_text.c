@@ -116,8 +116,8 @@ static void print_shape(Page *page, const ModelShape *s)
     PRINT(page, "dimensions    %u layers, %u channels, %u inner, vocabulary %u%s\n", s->n_layers, s->n_embd, s->n_ff,
           s->n_vocab, s->tied_output ? ", tied output" : "");
     PRINT(page, "attention     %u heads, %u KV heads, %u channels each", s->n_heads, s->n_kv_heads, s->head_dim);
-    if (s->window_tokens)
-        PRINT(page, "; windows of %u tokens, one layer in %u sees all", s->window_tokens, s->full_layer_period);
+    if (s->window_tokens) PRINT(page, "; windows of %u tokens", s->window_tokens);
+    if (s->window_tokens && s->full_layer_period) PRINT(page, ", one layer in %u sees all", s->full_layer_period);
     PRINT(page, "\nRoPE          base %g over %u channels", s->rope_base, s->rope_dim);
     if (s->rope_linear_factor != 1) PRINT(page, ", positions divided by %g", s->rope_linear_factor);
     if (s->rope_llama3.factor != 0)

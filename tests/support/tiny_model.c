@@ -13,6 +13,7 @@
 TinyModel tiny_model_default(void)
 {
     return (TinyModel){
+        .arch = "llama",
         .seed = 1,
         .n_layers = 2,
         .n_embd = 64,
@@ -62,6 +63,27 @@ static uint64_t stream_of(uint64_t seed, const char *name)
 }
 
 /* ---- tensors ---- */
+
+/* What sets the layers of an architecture apart from llama's. */
+static const struct Traits {
+    const char *arch;
+    bool fused, post_norms, head_norms;
+} traits[] = {
+    {"llama", false, false, false},  {"qwen2", false, false, false}, {"qwen3", false, false, true},
+    {"gemma2", false, true, false}, {"gemma3", false, true, true},  {"phi3", true, false, false},
+};
+
+static const struct Traits *traits_of(const TinyModel *m)
+{
+    for (size_t i = 0; i < sizeof traits / sizeof *traits; i++)
+        if (!strcmp(traits[i].arch, m->arch)) return &traits[i];
+    abort();
+}
+
+static uint32_t rope_dim_of(const TinyModel *m)
+{
+    return m->rope_dim ? m->rope_dim : m->head_dim;
+}
 
 typedef struct Build {
     const TinyModel *model;
@@ -144,33 +166,69 @@ static bool add_rope_freqs(Build *build)
     return added;
 }
 
-static bool add_layer(Build *build, uint32_t layer)
+/* Divisors from 1 to 2, or to 5, in an order of their own. */
+static bool add_rope_factors(Build *build)
+{
+    uint32_t n = rope_dim_of(build->model) / 2;
+    float *x = numbers(n);
+    for (uint32_t i = 0; i < n; i++) x[i] = 1 + (float)(i * 5 % n) / (float)n;
+    bool added = add_rows(build, "rope_factors_short.weight", DTYPE_F32, 1, n, x);
+    for (uint32_t i = 0; i < n; i++) x[i] = 1 + 4 * (float)(i * 3 % n) / (float)n;
+    added = added && add_rows(build, "rope_factors_long.weight", DTYPE_F32, 1, n, x);
+    free(x);
+    return added;
+}
+
+static bool add_layer_matrices(Build *build, uint32_t layer)
 {
     const TinyModel *m = build->model;
+    bool fused = traits_of(m)->fused;
     uint32_t q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
     const struct {
         const char *name;
         uint32_t n_rows, n_columns;
+        bool wanted;
     } matrices[] = {
-        {"attn_q", q, m->n_embd},         {"attn_k", kv, m->n_embd},        {"attn_v", kv, m->n_embd},
-        {"attn_output", m->n_embd, q},    {"ffn_gate", m->n_ff, m->n_embd}, {"ffn_up", m->n_ff, m->n_embd},
-        {"ffn_down", m->n_embd, m->n_ff},
+        {"attn_q", q, m->n_embd, !fused},
+        {"attn_k", kv, m->n_embd, !fused},
+        {"attn_v", kv, m->n_embd, !fused},
+        {"attn_qkv", q + 2 * kv, m->n_embd, fused},
+        {"attn_output", m->n_embd, q, true},
+        {"ffn_gate", m->n_ff, m->n_embd, !fused},
+        {"ffn_up", fused ? 2 * m->n_ff : m->n_ff, m->n_embd, true},
+        {"ffn_down", m->n_embd, m->n_ff, true},
     };
     char name[64];
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
         snprintf(name, sizeof name, "blk.%u.%s.weight", layer, matrices[i].name);
-        if (!add_matrix(build, name, matrices[i].n_rows, matrices[i].n_columns)) return false;
+        if (matrices[i].wanted && !add_matrix(build, name, matrices[i].n_rows, matrices[i].n_columns)) return false;
     }
+    return true;
+}
+
+static bool add_layer(Build *build, uint32_t layer)
+{
+    const TinyModel *m = build->model;
+    const struct Traits *t = traits_of(m);
+    uint32_t q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
+    char name[64];
     const struct {
         const char *name;
         uint32_t n;
         float mean;
         bool wanted;
     } vectors[] = {
-        {"attn_norm.weight", m->n_embd, 1, true},  {"ffn_norm.weight", m->n_embd, 1, true},
-        {"attn_q.bias", q, 0, m->qkv_bias},        {"attn_k.bias", kv, 0, m->qkv_bias},
+        {"attn_norm.weight", m->n_embd, 1, true},
+        {"ffn_norm.weight", m->n_embd, 1, true},
+        {"post_attention_norm.weight", m->n_embd, 1, t->post_norms},
+        {"post_ffw_norm.weight", m->n_embd, 1, t->post_norms},
+        {"attn_q_norm.weight", m->head_dim, 1, t->head_norms},
+        {"attn_k_norm.weight", m->head_dim, 1, t->head_norms},
+        {"attn_q.bias", q, 0, m->qkv_bias},
+        {"attn_k.bias", kv, 0, m->qkv_bias},
         {"attn_v.bias", kv, 0, m->qkv_bias},
     };
+    if (!add_layer_matrices(build, layer)) return false;
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         snprintf(name, sizeof name, "blk.%u.%s", layer, vectors[i].name);
         if (vectors[i].wanted && !add_vector(build, name, vectors[i].n, vectors[i].mean)) return false;
@@ -184,6 +242,7 @@ static bool add_tensors(Build *build)
         return false;
     if (!build->model->tied && !add_embedding(build, "output.weight")) return false;
     if (build->model->rope_freqs && !add_rope_freqs(build)) return false;
+    if (build->model->original_context && !add_rope_factors(build)) return false;
     for (uint32_t layer = 0; layer < build->model->n_layers; layer++)
         if (!add_layer(build, layer)) return false;
     return true;
@@ -191,22 +250,47 @@ static bool add_tensors(Build *build)
 
 /* ---- file ---- */
 
+static void add_u32(GgufWriter *writer, const TinyModel *m, const char *suffix, uint32_t value)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->arch, suffix);
+    gguf_writer_u32(writer, key, value);
+}
+
+static void add_f32(GgufWriter *writer, const TinyModel *m, const char *suffix, float value)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->arch, suffix);
+    gguf_writer_f32(writer, key, value);
+}
+
+static void add_long_rope(GgufWriter *writer, const TinyModel *m)
+{
+    double stretch = log((double)m->context / m->original_context) / log(m->original_context);
+    add_u32(writer, m, "rope.scaling.original_context_length", m->original_context);
+    add_f32(writer, m, "rope.scaling.attn_factor", (float)sqrt(1 + stretch));
+}
+
 static void add_metadata(GgufWriter *writer, const TinyModel *m)
 {
-    gguf_writer_string(writer, "general.architecture", "llama");
-    gguf_writer_string(writer, "general.name", "tiny llama");
-    gguf_writer_u32(writer, "llama.block_count", m->n_layers);
-    gguf_writer_u32(writer, "llama.context_length", m->context);
-    gguf_writer_u32(writer, "llama.embedding_length", m->n_embd);
-    gguf_writer_u32(writer, "llama.feed_forward_length", m->n_ff);
-    gguf_writer_u32(writer, "llama.attention.head_count", m->n_heads);
-    gguf_writer_u32(writer, "llama.attention.head_count_kv", m->n_kv_heads);
-    gguf_writer_u32(writer, "llama.attention.key_length", m->head_dim);
-    gguf_writer_u32(writer, "llama.attention.value_length", m->head_dim);
-    gguf_writer_f32(writer, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    gguf_writer_f32(writer, "llama.rope.freq_base", m->rope_base);
-    gguf_writer_u32(writer, "llama.rope.dimension_count", m->head_dim);
-    gguf_writer_u32(writer, "llama.vocab_size", tiny_vocab_size());
+    char name[64];
+    snprintf(name, sizeof name, "tiny %s", m->arch);
+    gguf_writer_string(writer, "general.architecture", m->arch);
+    gguf_writer_string(writer, "general.name", name);
+    add_u32(writer, m, "block_count", m->n_layers);
+    add_u32(writer, m, "context_length", m->context);
+    add_u32(writer, m, "embedding_length", m->n_embd);
+    add_u32(writer, m, "feed_forward_length", m->n_ff);
+    add_u32(writer, m, "attention.head_count", m->n_heads);
+    add_u32(writer, m, "attention.head_count_kv", m->n_kv_heads);
+    add_u32(writer, m, "attention.key_length", m->head_dim);
+    add_u32(writer, m, "attention.value_length", m->head_dim);
+    add_f32(writer, m, "attention.layer_norm_rms_epsilon", 1e-5f);
+    add_f32(writer, m, "rope.freq_base", m->rope_base);
+    add_u32(writer, m, "rope.dimension_count", rope_dim_of(m));
+    add_u32(writer, m, "vocab_size", tiny_vocab_size());
+    if (m->window) add_u32(writer, m, "attention.sliding_window", m->window);
+    if (m->original_context) add_long_rope(writer, m);
     tiny_vocab_write(writer, m->pre, m->add_bos);
 }
 
@@ -267,6 +351,10 @@ static const struct {
     SettingKind kind;
     size_t offset;
 } settings[] = {
+    {"arch", SETTING_TEXT, offsetof(TinyModel, arch)},
+    {"window", SETTING_U32, offsetof(TinyModel, window)},
+    {"original_context", SETTING_U32, offsetof(TinyModel, original_context)},
+    {"rope_dim", SETTING_U32, offsetof(TinyModel, rope_dim)},
     {"seed", SETTING_U64, offsetof(TinyModel, seed)},
     {"layers", SETTING_U32, offsetof(TinyModel, n_layers)},
     {"embd", SETTING_U32, offsetof(TinyModel, n_embd)},

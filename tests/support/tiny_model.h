@@ -9,9 +9,13 @@
 #include "base/tensor.h"
 
 typedef struct TinyModel {
+    const char *arch; /* general.architecture: one that longwave knows */
     uint64_t seed;
     uint32_t n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim;
     uint32_t context;
+    uint32_t window;           /* of sliding-window layers; 0: none */
+    uint32_t original_context; /* phi3: LongRoPE with two sets of factors; 0: none */
+    uint32_t rope_dim;         /* 0: head_dim */
     float rope_base;
     bool tied;       /* no output.weight */
     bool rope_freqs; /* the factors of Llama 3 in rope_freqs.weight */
@@ -25,7 +29,7 @@ typedef struct TinyModel {
 /* Ids of the special tokens; the 256 bytes follow them, then the merged tokens. */
 enum { TINY_ENDOFTEXT, TINY_IM_START, TINY_IM_END, TINY_FIRST_BYTE };
 
-/* 2 layers, 64 channels, 4 heads of 16, 2 KV heads, 128 inner channels, context 512, F32, tied, 'smollm'. */
+/* llama, 2 layers, 64 channels, 4 heads of 16, 2 KV heads, 128 inner channels, context 512, F32, tied, 'smollm'. */
 TinyModel tiny_model_default(void);
 /* Sets one member from "name=value" (make_tiny_model's arguments); false: no such name or value. */
 LW_CHECK bool tiny_model_set(TinyModel *model, const char *assignment);
