@@ -168,6 +168,12 @@ const char *engine_device_name(const Engine *engine)
     return engine->kernels->name;
 }
 
+void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg)
+{
+    engine->pulse = pulse;
+    engine->pulse_arg = arg;
+}
+
 bool engine_seq_open(Engine *engine, SeqId *ret_seq, Error *error)
 {
     return kv_seq_open(engine->kv, ret_seq, error);

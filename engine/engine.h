@@ -49,6 +49,12 @@ uint32_t engine_seq_tokens(const Engine *engine, SeqId seq);
 void engine_seq_truncate(Engine *engine, SeqId seq, uint32_t n);
 
 /*
+ * pulse(arg) is a sign of life: engine_forward calls it, on its own thread, after the embedding, after each layer and
+ * after the output projection. NULL: none.
+ */
+void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg);
+
+/*
  * Runs one batch; allocates nothing. *ret_logits is [rows with logits, n_vocab] in row order, writable (samplers change
  * it in place), valid until the next call. ERR_NON_FINITE is not raised here: samplers check the row they use.
  */

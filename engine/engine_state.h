@@ -16,6 +16,8 @@ struct Engine {
     const KernelTable *kernels;
     Stream stream;
     KvCache *kv;
+    void (*pulse)(void *arg); /* NULL: none */
+    void *pulse_arg;
 
     /* Buffers of one step: one mapping, carved by forward_new_buffers. */
     void *slab;

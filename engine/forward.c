@@ -214,6 +214,13 @@ static bool project_logits(const Engine *engine, uint32_t n_rows)
             (cap.cap == 0 || engine->kernels->softcap(&cap, engine->stream)));
 }
 
+/* Passes on whether the part before it succeeded. */
+static bool pulse_after(const Engine *engine, bool ok)
+{
+    if (engine->pulse) engine->pulse(engine->pulse_arg);
+    return ok;
+}
+
 static bool run_layers(const Engine *engine, const Batch *batch)
 {
     const ForwardPass pass = {.kernels = engine->kernels,
@@ -227,7 +234,7 @@ static bool run_layers(const Engine *engine, const Batch *batch)
                               .n_spans = batch->n_spans,
                               .n_rows = batch->n_rows};
     for (uint32_t i = 0; i < engine->shape.n_layers; i++)
-        if (!engine->family->forward_layer(&pass, i)) return false;
+        if (!pulse_after(engine, engine->family->forward_layer(&pass, i))) return false;
     return true;
 }
 
@@ -235,8 +242,8 @@ bool engine_forward(Engine *engine, const Batch *batch, float **ret_logits, Erro
 {
     if (!check_batch(engine, batch, error)) return false;
     set_spans(engine, batch);
-    bool ok = embed_tokens(engine, batch) && run_layers(engine, batch) &&
-              project_logits(engine, gather_hidden(engine, batch));
+    bool ok = pulse_after(engine, embed_tokens(engine, batch)) && run_layers(engine, batch) &&
+              pulse_after(engine, project_logits(engine, gather_hidden(engine, batch)));
     if (!ok) return error_set(error, ERR_DEVICE, "a kernel of '%s' failed", engine->kernels->name);
     for (uint32_t i = 0; i < batch->n_spans; i++)
         kv_seq_advance(engine->kv, batch->spans[i].seq, batch->spans[i].n_rows);

@@ -84,6 +84,13 @@ static bool take_commands(Worker *worker)
     return goes_on;
 }
 
+/* Also called by the engine, within a step. */
+static void show_life(void *arg)
+{
+    Worker *worker = arg;
+    atomic_store(&worker->heartbeat_usec, clock_now_usec());
+}
+
 static void sleep_until_woken(Worker *worker, uint64_t deadline_usec)
 {
     struct timespec until = {.tv_sec = (time_t)(deadline_usec / 1000000),
@@ -99,7 +106,7 @@ static void sleep_until_woken(Worker *worker, uint64_t deadline_usec)
     }
     worker->is_woken = false;
     pthread_mutex_unlock(&worker->lock);
-    atomic_store(&worker->heartbeat_usec, clock_now_usec());
+    show_life(worker);
     atomic_store(&worker->is_busy, true);
 }
 
@@ -116,7 +123,7 @@ static void *worker_main(void *arg)
     bool announced = false; /* is_stalled is set, and the step after it still found no room */
     atomic_store(&worker->is_busy, true);
     while (take_commands(worker)) {
-        atomic_store(&worker->heartbeat_usec, clock_now_usec());
+        show_life(worker);
         SchedState state = sched_step(worker->sched);
         wake_loop(worker);
         if (state == SCHED_STALLED && !announced) {
@@ -185,7 +192,8 @@ bool worker_start(const WorkerParams *params, Worker **ret_worker, Error *error)
     if (!worker) return error_set(error, ERR_NO_MEMORY, "no memory for the worker");
     worker->params = *params;
     worker->max_live = params->max_queue + 1;
-    atomic_store(&worker->heartbeat_usec, clock_now_usec());
+    show_life(worker);
+    engine_set_pulse(params->engine, show_life, worker);
     if (!open_worker(worker, error)) {
         worker_free(worker);
         return false;
@@ -274,6 +282,7 @@ void worker_free(Worker *worker)
 {
     if (!worker) return;
     if (worker->has_thread) worker_stop(worker);
+    engine_set_pulse(worker->params.engine, NULL, NULL);
     Event event;
     while (worker->events && spsc_pop(worker->events, &event)) event_done(&event);
     sched_free(worker->sched);

@@ -32,9 +32,9 @@ LW_CHECK bool worker_submit(Worker *worker, Request *request, Error *error);
  */
 void worker_cancel(Worker *worker, RequestId id);
 LW_CHECK bool worker_poll(Worker *worker, Event *ret_event); /* false: no event now */
-/* Monotonic time of the engine thread's last sign of life. Any thread. */
+/* Monotonic time of the engine thread's last sign of life: each turn, and each layer of a step. Any thread. */
 uint64_t worker_heartbeat_usec(const Worker *worker);
-/* It has something to compute: then an old heartbeat means that a step hangs. False while it sleeps. Any thread. */
+/* It has something to compute: then an old heartbeat means that a layer hangs. False while it sleeps. Any thread. */
 bool worker_busy(const Worker *worker);
 /* Cancels what runs and waits, joins the thread; events still queued can be polled until worker_free. */
 void worker_stop(Worker *worker);

@@ -22,7 +22,7 @@ typedef struct ServerParams {
     size_t max_stream_bytes; /* unsent output of one client */
     uint32_t head_timeout_ms, body_timeout_ms;
     uint32_t ping_ms;  /* silence on a stream after which a comment line is sent */
-    uint32_t stall_ms; /* a busy engine without a sign of life for so long is dead */
+    uint32_t stall_ms; /* a busy engine without a sign of life (one a layer) for so long is dead */
     uint32_t drain_timeout_ms, request_timeout_ms; /* 0: none */
 } ServerParams;
 

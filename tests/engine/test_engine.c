@@ -285,6 +285,28 @@ Test(test_engine, a_step_allocates_nothing)
     }
 }
 
+static void count_pulse(void *arg)
+{
+    ++*(uint32_t *)arg;
+}
+
+Test(test_engine, every_layer_is_a_sign_of_life)
+{
+    TinyModel model = tiny_model_default();
+    Engine *engine = open_tiny(&model, params_default());
+    uint32_t tokens[8], n_pulses = 0;
+    fill_tokens(tokens, 8, 3);
+    float *logits = new_logits();
+    engine_set_pulse(engine, count_pulse, &n_pulses);
+    feed(engine, open_seq(engine), tokens, 8, 8, logits);
+    cr_assert_eq(n_pulses, engine_shape(engine)->n_layers + 2, "%u", n_pulses);
+    engine_set_pulse(engine, NULL, NULL);
+    feed(engine, open_seq(engine), tokens, 8, 8, logits);
+    cr_assert_eq(n_pulses, engine_shape(engine)->n_layers + 2, "%u", n_pulses);
+    free(logits);
+    engine_close(engine);
+}
+
 Test(test_engine, bad_batches_change_nothing)
 {
     TinyModel model = tiny_model_default();

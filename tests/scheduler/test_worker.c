@@ -15,7 +15,7 @@ typedef struct Bench {
     Worker *worker;
     Recorder recorder;
     _Atomic uint32_t n_wakes;
-    _Atomic bool is_at_gate, gate_is_open;
+    _Atomic bool is_at_gate, gate_is_open, shows_life;
 } Bench;
 
 static void nap(void)
@@ -29,7 +29,10 @@ static uint32_t next_of_bench(void *arg, const uint32_t *tokens, uint32_t n)
     Bench *bench = arg;
     if (tokens[0] == byte_id('#')) {
         bench->is_at_gate = true;
-        while (!bench->gate_is_open) nap();
+        while (!bench->gate_is_open) {
+            nap();
+            if (bench->shows_life) fake_engine_pulse(bench->engine);
+        }
     }
     if (tokens[0] != byte_id('@')) return speaker_next(&speaker, tokens, n);
     nap();
@@ -117,6 +120,22 @@ Test(worker, answers_and_sleeps)
     submit(bench, 2, "x");
     POLL_UNTIL(bench, is_over(bench, 2));
     cr_assert_gt(worker_heartbeat_usec(bench->worker), heartbeat);
+    bench_free(bench);
+}
+
+Test(worker, a_long_step_shows_life_with_every_layer)
+{
+    Bench *bench = bench_new(4, 0);
+    submit(bench, 1, "#");
+    POLL_UNTIL(bench, bench->is_at_gate);
+    uint64_t heartbeat = worker_heartbeat_usec(bench->worker);
+    for (int i = 0; i < 20; i++) nap();
+    cr_assert(worker_busy(bench->worker));
+    cr_assert_eq(worker_heartbeat_usec(bench->worker), heartbeat, "a step that hangs must not look alive");
+    bench->shows_life = true;
+    POLL_UNTIL(bench, worker_heartbeat_usec(bench->worker) >= heartbeat + 5000);
+    bench->gate_is_open = true;
+    POLL_UNTIL(bench, is_over(bench, 1));
     bench_free(bench);
 }
 

@@ -19,6 +19,8 @@ struct Engine {
     Tokenizer *tokenizer;
     FakeSequence *sequences; /* [max_sequences] */
     float *logits;           /* [max_logit_rows, n_vocab] */
+    void (*pulse)(void *arg);
+    void *pulse_arg;
     FakeEngineCounts counts;
 };
 
@@ -115,6 +117,17 @@ static FakeSequence *find(Engine *engine, SeqId seq)
     if (seq < engine->params.max_sequences && engine->sequences[seq].is_open) return &engine->sequences[seq];
     engine->counts.broken_promises++;
     return &none;
+}
+
+void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg)
+{
+    engine->pulse = pulse;
+    engine->pulse_arg = arg;
+}
+
+void fake_engine_pulse(const Engine *engine)
+{
+    if (engine->pulse) engine->pulse(engine->pulse_arg);
 }
 
 void engine_seq_close(Engine *engine, SeqId seq)

@@ -24,6 +24,9 @@ typedef struct FakeEngineParams {
 
 Engine *fake_engine_new(const FakeEngineParams *params); /* engine_close frees it */
 
+/* What a layer does in the middle of a step: for callbacks. */
+void fake_engine_pulse(const Engine *engine);
+
 /* Calls so far, and what is open now. */
 typedef struct FakeEngineCounts {
     _Atomic uint32_t forwards, rows, logit_rows, opened, open, broken_promises;
