@@ -95,6 +95,7 @@ bool sched_new(const SchedParams *params, Sched **ret_sched, Error *error)
     if (!sampler_new(tok_n_vocab(tokenizer), &sched->tools.sampler, error) || !find_end_ids(sched, tokenizer, error) ||
         !batch_build_init(&sched->build, engine_max_batch_rows(params->engine), 1, error))
         goto failed;
+    sampler_set_text(sched->tools.sampler, sampler_text_of(tokenizer));
     *ret_sched = sched;
     return true;
 failed:

@@ -1,32 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/sampler.h"
 
-#include "engine/sample/weights.h"
+#include "engine/sample/sampler_impl.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct Sampler {
-    uint32_t n_vocab;
-    SamplingParams params;
-    uint32_t choice;
-    uint64_t n_drawn; /* tokens picked since the reset: the counter of the generator */
-    const uint32_t *banned;
-    uint32_t n_banned;
-    uint32_t *n_generated; /* [n_vocab] */
-    bool *seen;            /* [n_vocab] in the prompt (when it counts) or generated */
-    uint32_t *seen_ids;    /* [n_seen], of n_vocab */
-    uint32_t n_seen;
-    float *weights;    /* [n_vocab] */
-    uint32_t *scratch; /* [n_vocab] */
-    float *raw;        /* [n_vocab] the row before any change, for log-probabilities */
-};
+#define COUNT(table) (sizeof(table) / sizeof *(table))
 
 void sampling_defaults(SamplingParams *params)
 {
-    *params = (SamplingParams){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+    static const char *const breakers[] = {"\n", ":", "\"", "*"};
+    *params = (SamplingParams){
+        .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .repeat_last_n = -1,
+        .xtc_threshold = 0.1f, .dynatemp_exponent = 1, .mirostat_tau = 5, .mirostat_eta = 0.1f,
+        .dry_base = 1.75f, .dry_allowed_length = 2, .dry_penalty_last_n = 64,
+        .dry_breakers = breakers, .n_dry_breakers = COUNT(breakers),
+    };
 }
 
 bool sampler_new(uint32_t n_vocab, Sampler **ret_sampler, Error *error)
@@ -36,14 +28,13 @@ bool sampler_new(uint32_t n_vocab, Sampler **ret_sampler, Error *error)
     if (!sampler) goto no_memory;
     sampler->n_vocab = n_vocab;
     sampling_defaults(&sampler->params);
-    sampler->n_generated = calloc(n_vocab, sizeof *sampler->n_generated);
-    sampler->seen = calloc(n_vocab, sizeof *sampler->seen);
-    sampler->seen_ids = calloc(n_vocab, sizeof *sampler->seen_ids);
     sampler->weights = calloc(n_vocab, sizeof *sampler->weights);
+    sampler->keys = calloc(n_vocab, sizeof *sampler->keys);
     sampler->scratch = calloc(n_vocab, sizeof *sampler->scratch);
+    sampler->matches = calloc(SAMPLE_MAX_WINDOW, sizeof *sampler->matches);
     sampler->raw = calloc(n_vocab, sizeof *sampler->raw);
-    if (!sampler->n_generated || !sampler->seen || !sampler->seen_ids || !sampler->weights || !sampler->scratch ||
-        !sampler->raw)
+    if (!history_init(&sampler->history, n_vocab) || !sampler->weights || !sampler->keys || !sampler->scratch ||
+        !sampler->matches || !sampler->raw)
         goto no_memory;
     *ret_sampler = sampler;
     return true;
@@ -55,74 +46,118 @@ no_memory:
 void sampler_free(Sampler *sampler)
 {
     if (!sampler) return;
-    free(sampler->n_generated);
-    free(sampler->seen);
-    free(sampler->seen_ids);
+    history_done(&sampler->history);
     free(sampler->weights);
+    free(sampler->keys);
     free(sampler->scratch);
+    free(sampler->matches);
     free(sampler->raw);
     free(sampler);
 }
 
-static void mark_seen(Sampler *sampler, uint32_t id)
+void sampler_set_text(Sampler *sampler, TokenText text)
 {
-    if (sampler->seen[id]) return;
-    sampler->seen[id] = true;
-    sampler->seen_ids[sampler->n_seen++] = id;
+    sampler->text = text;
 }
 
-typedef struct ParamRange {
+/* ---- what may be asked for ---- */
+
+#define AT(member) offsetof(SamplingParams, member)
+
+static const struct {
     const char *name;
     size_t offset;
     float low, high;
-} ParamRange;
-
-static const ParamRange param_ranges[] = {
-    {"temperature", offsetof(SamplingParams, temperature), 0, FLT_MAX},
-    {"top_p", offsetof(SamplingParams, top_p), 0, 1},
-    {"min_p", offsetof(SamplingParams, min_p), 0, 1},
-    {"presence_penalty", offsetof(SamplingParams, presence_penalty), -FLT_MAX, FLT_MAX},
-    {"frequency_penalty", offsetof(SamplingParams, frequency_penalty), -FLT_MAX, FLT_MAX},
-    {"repetition_penalty", offsetof(SamplingParams, repetition_penalty), FLT_MIN, FLT_MAX},
+} real_ranges[] = {
+    {"temperature", AT(temperature), 0, FLT_MAX},
+    {"top_p", AT(top_p), 0, 1},
+    {"min_p", AT(min_p), 0, 1},
+    {"typical_p", AT(typical_p), 0, 1},
+    {"top_n_sigma", AT(top_n_sigma), -1, FLT_MAX},
+    {"presence_penalty", AT(presence_penalty), -FLT_MAX, FLT_MAX},
+    {"frequency_penalty", AT(frequency_penalty), -FLT_MAX, FLT_MAX},
+    {"repetition_penalty", AT(repetition_penalty), FLT_MIN, FLT_MAX},
+    {"xtc_probability", AT(xtc_probability), 0, 1},
+    {"xtc_threshold", AT(xtc_threshold), 0, 1},
+    {"dynatemp_range", AT(dynatemp_range), 0, FLT_MAX},
+    {"dynatemp_exponent", AT(dynatemp_exponent), 0, FLT_MAX},
+    {"mirostat_tau", AT(mirostat_tau), 0, 1000},
+    {"mirostat_eta", AT(mirostat_eta), 0, 1},
+    {"dry_multiplier", AT(dry_multiplier), 0, FLT_MAX},
+    {"dry_base", AT(dry_base), 0, FLT_MAX},
 };
 
-static bool check_params(const SamplingParams *params, uint32_t n_vocab, Error *error)
+static const struct {
+    const char *name;
+    size_t offset;
+    int32_t low, high;
+} whole_ranges[] = {
+    {"repeat_last_n", AT(repeat_last_n), -1, SAMPLE_MAX_WINDOW},
+    {"mirostat", AT(mirostat), 0, 2},
+    {"dry_allowed_length", AT(dry_allowed_length), 0, SAMPLE_MAX_WINDOW},
+    {"dry_penalty_last_n", AT(dry_penalty_last_n), -1, SAMPLE_MAX_WINDOW},
+};
+
+static bool check_numbers(const SamplingParams *params, Error *error)
 {
-    for (size_t i = 0; i < sizeof param_ranges / sizeof *param_ranges; i++) {
-        const ParamRange *range = &param_ranges[i];
-        float value;
-        memcpy(&value, (const char *)params + range->offset, sizeof value);
-        if (!(value >= range->low && value <= range->high))
-            return error_set_param(error, ERR_INVALID, range->name, "%s is %g, not in %g to %g", range->name,
-                                   (double)value, (double)range->low, (double)range->high);
+    for (size_t i = 0; i < COUNT(real_ranges); i++) {
+        float value, low = real_ranges[i].low, high = real_ranges[i].high;
+        memcpy(&value, (const char *)params + real_ranges[i].offset, sizeof value);
+        if (!(value >= low && value <= high))
+            return error_set_param(error, ERR_INVALID, real_ranges[i].name, "%s is %g, not in %g to %g",
+                                   real_ranges[i].name, (double)value, (double)low, (double)high);
     }
+    for (size_t i = 0; i < COUNT(whole_ranges); i++) {
+        int32_t value, low = whole_ranges[i].low, high = whole_ranges[i].high;
+        memcpy(&value, (const char *)params + whole_ranges[i].offset, sizeof value);
+        if (value < low || value > high)
+            return error_set_param(error, ERR_INVALID, whole_ranges[i].name, "%s is %d, not in %d to %d",
+                                   whole_ranges[i].name, value, low, high);
+    }
+    return true;
+}
+
+static bool check_breakers(const Sampler *sampler, const SamplingParams *params, Error *error)
+{
+    static const char name[] = "dry_sequence_breakers";
+    if (params->n_dry_breakers > SAMPLE_MAX_BREAKERS)
+        return error_set_param(error, ERR_INVALID, name, "%u sequence breakers, at most %d", params->n_dry_breakers,
+                               SAMPLE_MAX_BREAKERS);
+    for (uint32_t i = 0; i < params->n_dry_breakers; i++) {
+        size_t n = strlen(params->dry_breakers[i]);
+        if (n < 1 || n > SAMPLE_MAX_BREAKER_BYTES)
+            return error_set_param(error, ERR_INVALID, name, "a sequence breaker of %zu bytes, not 1 to %d", n,
+                                   SAMPLE_MAX_BREAKER_BYTES);
+    }
+    if (params->dry_multiplier > 0 && params->n_dry_breakers > 0 && !sampler->text.append)
+        return error_set_param(error, ERR_INVALID, name, "sequence breakers, and no texts of tokens to find them in");
+    return true;
+}
+
+static bool check_params(const Sampler *sampler, const SamplingParams *params, Error *error)
+{
+    if (!check_numbers(params, error) || !check_breakers(sampler, params, error)) return false;
     for (uint32_t i = 0; i < params->n_bias; i++)
-        if (params->bias[i].id >= n_vocab)
+        if (params->bias[i].id >= sampler->n_vocab)
             return error_set_param(error, ERR_INVALID, "logit_bias", "logit_bias has id %u, the vocabulary ends at %u",
-                                   params->bias[i].id, n_vocab - 1);
+                                   params->bias[i].id, sampler->n_vocab - 1);
     return true;
 }
 
 bool sampler_reset(Sampler *sampler, const SamplingParams *params, uint32_t choice, const uint32_t *prompt,
                    uint32_t n_prompt, Error *error)
 {
-    if (!check_params(params, sampler->n_vocab, error)) return false;
+    if (!check_params(sampler, params, error)) return false;
     for (uint32_t i = 0; i < n_prompt; i++)
         if (prompt[i] >= sampler->n_vocab)
             return error_set_param(error, ERR_INVALID, "prompt", "prompt token %u is id %u, the vocabulary ends at %u", i,
                                    prompt[i], sampler->n_vocab - 1);
-    for (uint32_t i = 0; i < sampler->n_seen; i++) {
-        sampler->n_generated[sampler->seen_ids[i]] = 0;
-        sampler->seen[sampler->seen_ids[i]] = false;
-    }
-    sampler->n_seen = 0;
     sampler->params = *params;
     sampler->choice = choice;
     sampler->n_drawn = 0;
+    sampler->mirostat_mu = 2 * (double)params->mirostat_tau;
     sampler_ban(sampler, NULL, 0);
-    if (params->repetition_penalty != 1)
-        for (uint32_t i = 0; i < n_prompt; i++) mark_seen(sampler, prompt[i]);
-    return true;
+    return history_reset(sampler, prompt, n_prompt, error);
 }
 
 void sampler_ban(Sampler *sampler, const uint32_t *ids, uint32_t n)
@@ -131,22 +166,44 @@ void sampler_ban(Sampler *sampler, const uint32_t *ids, uint32_t n)
     sampler->n_banned = n;
 }
 
-static void adjust_logits(const Sampler *sampler, float *logits)
+/* ---- changes of logits, in order ---- */
+
+static bool bias_applies(const Sampler *sampler)
+{
+    return sampler->params.n_bias > 0;
+}
+
+static void bias_apply(Sampler *sampler, Row *row)
 {
     const SamplingParams *p = &sampler->params;
-    for (uint32_t i = 0; i < p->n_bias; i++) logits[p->bias[i].id] += p->bias[i].bias;
-    for (uint32_t i = 0; i < sampler->n_banned; i++)
-        if (sampler->banned[i] < sampler->n_vocab) logits[sampler->banned[i]] = -INFINITY;
-    if (p->repetition_penalty == 1 && p->frequency_penalty == 0 && p->presence_penalty == 0) return;
-    for (uint32_t i = 0; i < sampler->n_seen; i++) {
-        uint32_t id = sampler->seen_ids[i];
-        float l = logits[id];
-        l = l > 0 ? l / p->repetition_penalty : l * p->repetition_penalty;
-        uint32_t count = sampler->n_generated[id];
-        if (count) l -= p->frequency_penalty * (float)count + p->presence_penalty;
-        logits[id] = l;
-    }
+    for (uint32_t i = 0; i < p->n_bias; i++) row->logits[p->bias[i].id] += p->bias[i].bias;
 }
+
+static bool bans_apply_to(const Sampler *sampler)
+{
+    return sampler->n_banned > 0;
+}
+
+static void bans_apply(Sampler *sampler, Row *row)
+{
+    for (uint32_t i = 0; i < sampler->n_banned; i++)
+        if (sampler->banned[i] < sampler->n_vocab) row->logits[sampler->banned[i]] = -INFINITY;
+}
+
+static const Stage changes[] = {
+    {"bias", bias_applies, bias_apply},
+    {"bans", bans_apply_to, bans_apply},
+    {"penalties", penalties_apply_to, penalties_apply},
+    {"dry", dry_applies_to, dry_apply},
+};
+
+static void run_stages(Sampler *sampler, Row *row, const Stage *stages, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (stages[i].applies(sampler)) stages[i].apply(sampler, row);
+}
+
+/* ---- chance ---- */
 
 /* The finaliser of splitmix64: every input bit changes every output bit with probability near one half. */
 static uint64_t mix(uint64_t x)
@@ -166,6 +223,13 @@ static double uniform_draw(uint64_t seed, uint64_t stream, uint64_t counter)
     return (double)(mix(key + (counter + 1) * golden) >> 11) * 0x1p-53;
 }
 
+double sampler_uniform(const Sampler *sampler, DrawStream stream)
+{
+    return uniform_draw(sampler->params.seed, (uint64_t)stream << 32 | sampler->choice, sampler->n_drawn);
+}
+
+/* ---- one token ---- */
+
 static uint32_t first_index_of(const float *logits, uint32_t n, float value)
 {
     uint32_t i = 0;
@@ -173,15 +237,10 @@ static uint32_t first_index_of(const float *logits, uint32_t n, float value)
     return i;
 }
 
-static uint32_t draw_token(Sampler *sampler, const float *logits, float max)
+static uint32_t draw_token(Sampler *sampler, Row *row)
 {
-    const SamplingParams *p = &sampler->params;
-    uint32_t n = sampler->n_vocab;
-    weights_fill(logits, n, max, p->temperature, sampler->weights);
-    if (p->min_p > 0) weights_cut_min_p(sampler->weights, n, p->min_p);
-    if (p->top_k > 0) weights_cut_top_k(sampler->weights, n, p->top_k, sampler->scratch);
-    if (p->top_p < 1) weights_cut_top_p(sampler->weights, n, (double)p->top_p, sampler->scratch);
-    return weights_draw(sampler->weights, n, uniform_draw(p->seed, sampler->choice, sampler->n_drawn));
+    run_stages(sampler, row, sampler_cuts, sampler_n_cuts);
+    return weights_draw(sampler->weights, sampler->n_vocab, sampler_uniform(sampler, STREAM_TOKEN));
 }
 
 /* The n_top best of a row, falling; equal ones by rising id. */
@@ -212,16 +271,18 @@ bool sampler_pick(Sampler *sampler, float *logits, bool want_logprob, uint32_t n
                   Error *error)
 {
     uint32_t n = sampler->n_vocab;
-    float raw_max, max;
+    Row row = {.logits = logits};
+    float raw_max;
     if (!row_max(logits, n, &raw_max, error)) return false;
     if (want_logprob) memcpy(sampler->raw, logits, n * sizeof *logits);
-    adjust_logits(sampler, logits);
-    if (!row_max(logits, n, &max, error)) return false;
+    run_stages(sampler, &row, changes, COUNT(changes));
+    if (!row_max(logits, n, &row.max, error)) return false;
     SampleResult result = {0};
-    result.id = sampler->params.temperature > 0 ? draw_token(sampler, logits, max) : first_index_of(logits, n, max);
+    bool greedy = sampler->params.temperature == 0;
+    result.id = greedy ? first_index_of(logits, n, row.max) : draw_token(sampler, &row);
+    mirostat_learn(sampler, result.id);
     if (want_logprob) fill_logprobs(sampler->raw, n, raw_max, n_top, &result);
-    mark_seen(sampler, result.id);
-    sampler->n_generated[result.id]++;
+    if (!history_push(sampler, result.id, error)) return false;
     sampler->n_drawn++;
     *ret_result = result;
     return true;

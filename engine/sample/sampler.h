@@ -1,32 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From one row of logits to one token, in vLLM's order: [log-probabilities are taken from the raw row] logit bias, bans,
- * repetition, frequency and presence penalty, temperature, min_p, top_k, top_p (each on what the one before left), then
- * one draw from a counter-based generator: token i of choice c depends on (seed, c, i) and its row alone, so the same
- * seed and prompt give the same text whatever else runs. Ties go to the lower id. Engine thread.
+ * From one row of logits to one token. [Log-probabilities are taken from the raw row.] Changes of logits: bias, bans,
+ * repetition, frequency and presence penalty, DRY. Then, unless greedy, cuts, each on what the one before left:
+ * top_n_sigma, temperature (or dynatemp), min_p, top_k, typical_p, top_p, xtc; or with mirostat its own cut in place of
+ * all cuts. At last one draw from a counter-based generator: token i of choice c depends on (seed, c, i), its row and
+ * the tokens before it alone. Every use of chance has a stream of its own. Ties go to the lower id. Engine thread.
+ *
+ * Why this order: temperature before min_p, top_k and top_p is vLLM's; the places of the others among them are
+ * llama.cpp's (DRY after the penalties, top_n_sigma on logits, typical_p between top_k and top_p, xtc behind all cuts).
  */
 #pragma once
-#include "base/arena.h"
-#include "base/error.h"
+#include "engine/text/tokenizer.h"
 
 typedef struct LogitBias {
     uint32_t id;
     float bias; /* [-100, 100] */
 } LogitBias;
 
-/* Range-checked by the API before it gets here. */
+enum {
+    SAMPLE_MAX_WINDOW = 32768, /* tokens that penalties over a range and DRY look back at most */
+    SAMPLE_MAX_BREAKERS = 64,
+    SAMPLE_MAX_BREAKER_BYTES = 64,
+};
+
+/* Names and meanings are those of the API. Range-checked there, and by sampler_reset again. */
 typedef struct SamplingParams {
     float temperature;        /* 0: greedy */
     float top_p, min_p;       /* 1 and 0: off */
     uint32_t top_k;           /* 0: off */
+    float typical_p;          /* 1: off; of the tokens nearest to the mean surprise, as many as hold this mass */
+    float top_n_sigma;        /* 0 or less: off; drops logits more than so many standard deviations below the best */
     float presence_penalty, frequency_penalty; /* over generated tokens, OpenAI's definition */
     float repetition_penalty; /* > 0; 1: off; over prompt and generated tokens */
+    int32_t repeat_last_n;    /* the three penalties count the last n tokens of prompt and answer only; -1: all */
+    float xtc_probability;    /* 0: off; with this chance all tokens of p >= threshold but the least of them go */
+    float xtc_threshold;      /* beyond 0.5: off, since no two tokens can reach it */
+    float dynatemp_range;     /* 0: off; T = temperature -+ range as (entropy / its maximum) ^ exponent goes from 0 to 1 */
+    float dynatemp_exponent;
+    int32_t mirostat;         /* 0: off; 1, 2: Basu et al., arXiv:2007.14966, algorithm 1, and version 2 */
+    float mirostat_tau, mirostat_eta; /* wanted surprise in bits, of the token among those left; learning rate */
+    float dry_multiplier;     /* 0: off; what would make a repetition of l + 1 tokens loses multiplier * base ^ (l - allowed) */
+    float dry_base;           /* below 1: off */
+    int32_t dry_allowed_length, dry_penalty_last_n; /* -1: the last SAMPLE_MAX_WINDOW tokens; 0: off */
+    const char *const *dry_breakers; /* [n_dry_breakers] texts that no repetition extends over; borrowed like bias */
+    uint32_t n_dry_breakers;
     uint64_t seed;
     const LogitBias *bias; /* [n_bias], in the request's arena */
     uint32_t n_bias;
 } SamplingParams;
 
-/* Plain sampling: temperature 1, everything else off. */
+/* Plain sampling: temperature 1, everything else off, and what shapes it at llama.cpp's defaults. */
 void sampling_defaults(SamplingParams *params);
 
 typedef struct TokenLogprob {
@@ -44,14 +67,24 @@ typedef struct SampleResult {
     TokenLogprob top[SAMPLE_MAX_TOP];
 } SampleResult;
 
+/* Appends the bytes of one token, control tokens too. */
+typedef struct TokenText {
+    bool (*append)(const void *arg, uint32_t id, Buffer *out, Error *error);
+    const void *arg;
+} TokenText;
+TokenText sampler_text_of(const Tokenizer *tokenizer);
+
 typedef struct Sampler Sampler;
 
 /* Workspace for one sequence at a time; n_vocab fixed. */
 LW_CHECK bool sampler_new(uint32_t n_vocab, Sampler **ret_sampler, Error *error);
 void sampler_free(Sampler *sampler); /* NULL is fine */
+/* Once, before the first reset: where DRY finds the texts of tokens. Without it only an empty list of breakers will do. */
+void sampler_set_text(Sampler *sampler, TokenText text);
 /*
  * Starts a sequence: choice c of a request uses seed stream c. prompt is only read here; params->bias as long as the
- * sequence is sampled. ERR_INVALID names a field with an id beyond the vocabulary or a parameter out of its range.
+ * sequence is sampled. ERR_INVALID names a field with an id beyond the vocabulary or a parameter out of its range; after
+ * any error only another reset will do.
  */
 LW_CHECK bool sampler_reset(Sampler *sampler, const SamplingParams *params, uint32_t choice, const uint32_t *prompt,
                             uint32_t n_prompt, Error *error);

@@ -72,7 +72,7 @@ static double sum_block(const float *values, uint32_t n)
     return sum;
 }
 
-static double sum_all(const float *values, uint32_t n)
+double weights_sum(const float *values, uint32_t n)
 {
     double sum = 0;
     for (uint32_t i = 0; i < n; i += BLOCK) sum += sum_block(values + i, n - i < BLOCK ? n - i : BLOCK);
@@ -97,6 +97,55 @@ void weights_fill(const float *logits, uint32_t n, float max, float temperature,
     for (uint32_t i = 0; i < n; i++) weights[i] = exp_nonpositive((logits[i] - max) / temperature);
 }
 
+RowMoments weights_moments(const float *logits, const float *weights, uint32_t n, float max, float temperature)
+{
+    double mass[LANES] = {0}, moment[LANES] = {0};
+    uint32_t count[LANES] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t j = i % LANES;
+        float x = weights[i] > 0 ? (logits[i] - max) / temperature : 0.0f;
+        mass[j] += (double)weights[i];
+        moment[j] += (double)weights[i] * (double)x;
+        count[j] += logits[i] > -INFINITY;
+    }
+    RowMoments all = {0};
+    for (uint32_t j = 0; j < LANES; j++) {
+        all.mass += mass[j];
+        all.mean += moment[j];
+        all.n_possible += count[j];
+    }
+    all.mean /= all.mass;
+    return all;
+}
+
+/* Sum of (l - around) ^ power over the possible ones. */
+static double sum_of_powers(const float *logits, uint32_t n, double around, bool squared, uint32_t *ret_n_possible)
+{
+    double sum[LANES] = {0};
+    uint32_t count[LANES] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t j = i % LANES;
+        double x = logits[i] > -INFINITY ? (double)logits[i] - around : 0;
+        sum[j] += squared ? x * x : x;
+        count[j] += logits[i] > -INFINITY;
+    }
+    *ret_n_possible = 0;
+    for (uint32_t j = 0; j < LANES; j++) {
+        *ret_n_possible += count[j];
+        if (j) sum[0] += sum[j];
+    }
+    return sum[0];
+}
+
+void row_cut_top_n_sigma(float *logits, uint32_t n, float max, double n_sigma)
+{
+    uint32_t n_possible;
+    double mean = (double)max + sum_of_powers(logits, n, (double)max, false, &n_possible) / n_possible;
+    double sigma = sqrt(sum_of_powers(logits, n, mean, true, &n_possible) / n_possible);
+    double least = (double)max - n_sigma * sigma;
+    for (uint32_t i = 0; i < n; i++) logits[i] = (double)logits[i] >= least ? logits[i] : -INFINITY;
+}
+
 void weights_cut_min_p(float *weights, uint32_t n, float min_p)
 {
     for (uint32_t i = 0; i < n; i++) weights[i] = weights[i] >= min_p ? weights[i] : 0.0f;
@@ -104,20 +153,23 @@ void weights_cut_min_p(float *weights, uint32_t n, float min_p)
 
 enum { N_DIGITS = 2048, N_APART = 4 };
 
-/* Counts and masses of weights by one digit of their bits. */
+/* Counts and masses of weights by one digit of their keys' bits. */
 typedef struct Digits {
     uint32_t count[N_DIGITS];
     double mass[N_DIGITS];
 } Digits;
 
-/* By the 11 highest bits: floats >= 0 sort as their bits do. Neighbours are added up apart: often they share a bucket, and each sum waits for the last. */
-static void digits_of_all(Digits *digits, const float *weights, uint32_t n, bool by_mass)
+/*
+ * By the 11 highest bits: floats >= 0 sort as their bits do. Neighbours are added up apart: often they share a bucket,
+ * and each sum waits for the last.
+ */
+static void digits_of_all(Digits *digits, const float *keys, const float *weights, uint32_t n, bool by_mass)
 {
     uint32_t count[N_APART][N_DIGITS / 2] = {0}; /* half: the sign bit is 0 */
     double mass[N_APART][N_DIGITS / 2] = {0};
     for (uint32_t i = 0; i < n; i++) {
-        if (weights[i] == 0) continue;
-        uint32_t digit = float_to_bits(weights[i]) >> 21;
+        if (keys[i] == 0) continue;
+        uint32_t digit = float_to_bits(keys[i]) >> 21;
         count[i % N_APART][digit]++;
         if (by_mass) mass[i % N_APART][digit] += (double)weights[i];
     }
@@ -130,9 +182,12 @@ static void digits_of_all(Digits *digits, const float *weights, uint32_t n, bool
     }
 }
 
-/* A selection under way: the lightest weight to keep begins with the bits of prefix and is one of the candidates. */
+/* A selection under way: the least key to keep begins with the bits of prefix and is one of the candidates'. */
 typedef struct Cut {
-    double goal, have; /* have: held by all weights above the prefix */
+    const float *keys; /* [n] >= 0; 0: out already. May be the weights themselves. */
+    float *weights;    /* [n] */
+    uint32_t n;
+    double goal, have; /* have: held by all keys above the prefix */
     bool by_mass;      /* else by count */
     uint32_t prefix;
     uint32_t *candidates; /* [n_candidates] indices, rising */
@@ -157,63 +212,99 @@ static bool cut_choose_digit(Cut *cut, const Digits *digits, uint32_t n_bits)
     return true;
 }
 
-static void cut_narrow(Cut *cut, const float *weights, uint32_t shift, uint32_t n_bits)
+static void cut_narrow(Cut *cut, uint32_t shift, uint32_t n_bits)
 {
     Digits digits = {0};
     for (uint32_t i = 0; i < cut->n_candidates; i++) {
-        float weight = weights[cut->candidates[i]];
-        uint32_t digit = float_to_bits(weight) >> shift & ((1u << n_bits) - 1);
+        uint32_t at = cut->candidates[i];
+        uint32_t digit = float_to_bits(cut->keys[at]) >> shift & ((1u << n_bits) - 1);
         digits.count[digit]++;
-        digits.mass[digit] += (double)weight;
+        digits.mass[digit] += (double)cut->weights[at];
     }
     if (!cut_choose_digit(cut, &digits, n_bits)) return;
     uint32_t n = 0;
     for (uint32_t i = 0; i < cut->n_candidates; i++) {
-        /* Lighter ones are out for good, heavier ones are in. */
-        uint32_t head = float_to_bits(weights[cut->candidates[i]]) >> shift;
+        /* Lower ones are out for good, higher ones are in. */
+        uint32_t head = float_to_bits(cut->keys[cut->candidates[i]]) >> shift;
         if (head == cut->prefix) cut->candidates[n++] = cut->candidates[i];
     }
     cut->n_candidates = n;
 }
 
 /*
- * Keeps the fewest of the heaviest whose count or mass reaches the goal, and zeroes the rest: the lightest one to keep
- * is found digit by digit, and of those equal to it the first ones stay.
+ * Keeps the fewest of the highest keys whose count or mass reaches the goal, and zeroes the other weights: the least key
+ * to keep is found digit by digit, and of those equal to it the first ones stay.
  */
-static void cut_run(Cut *cut, float *weights, uint32_t n)
+static void cut_run(Cut *cut)
 {
     Digits digits;
-    digits_of_all(&digits, weights, n, cut->by_mass);
+    digits_of_all(&digits, cut->keys, cut->weights, cut->n, cut->by_mass);
     if (!cut_choose_digit(cut, &digits, 11)) return;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < cut->n; i++) {
         cut->candidates[cut->n_candidates] = i;
-        cut->n_candidates += float_to_bits(weights[i]) >> 21 == cut->prefix;
+        cut->n_candidates += float_to_bits(cut->keys[i]) >> 21 == cut->prefix;
     }
-    cut_narrow(cut, weights, 10, 11);
-    cut_narrow(cut, weights, 0, 10);
+    cut_narrow(cut, 10, 11);
+    cut_narrow(cut, 0, 10);
     float least = float_from_bits(cut->prefix);
-    double wanted = cut->goal - cut->have;
-    if (cut->by_mass) wanted = ceil(wanted / (double)least);
-    uint32_t n_ties = wanted < 1 ? 1 : wanted > cut->n_candidates ? cut->n_candidates : (uint32_t)wanted;
-    for (uint32_t i = 0; i < n; i++) weights[i] = weights[i] > least ? weights[i] : 0.0f;
-    for (uint32_t i = 0; i < n_ties; i++) weights[cut->candidates[i]] = least;
+    uint32_t n_ties = 0;
+    while (n_ties < cut->n_candidates && (n_ties == 0 || cut->have < cut->goal)) {
+        cut->have += cut->by_mass ? (double)cut->weights[cut->candidates[n_ties]] : 1;
+        n_ties++;
+    }
+    for (uint32_t i = n_ties; i < cut->n_candidates; i++) cut->weights[cut->candidates[i]] = 0;
+    for (uint32_t i = 0; i < cut->n; i++) cut->weights[i] = cut->keys[i] >= least ? cut->weights[i] : 0.0f;
 }
 
 void weights_cut_top_k(float *weights, uint32_t n, uint32_t k, uint32_t *scratch)
 {
-    Cut cut = {.goal = k, .candidates = scratch};
-    if (k < n) cut_run(&cut, weights, n);
+    Cut cut = {.keys = weights, .weights = weights, .n = n, .goal = k, .candidates = scratch};
+    if (k < n) cut_run(&cut);
 }
 
 void weights_cut_top_p(float *weights, uint32_t n, double p, uint32_t *scratch)
 {
-    Cut cut = {.goal = p * sum_all(weights, n), .by_mass = true, .candidates = scratch};
-    if (p < 1) cut_run(&cut, weights, n);
+    Cut cut = {.keys = weights, .weights = weights, .n = n, .by_mass = true, .candidates = scratch};
+    if (p >= 1) return;
+    cut.goal = p * weights_sum(weights, n);
+    cut_run(&cut);
+}
+
+void weights_cut_typical(float *weights, uint32_t n, float *distances, double p, uint32_t *scratch)
+{
+    const float infinite = INFINITY;
+    if (p >= 1) return;
+    /* Falling instead of rising, and still above 0: the bits count down from those of infinity. */
+    float *keys = distances;
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = weights[i] > 0 ? float_from_bits(float_to_bits(infinite) - float_to_bits(distances[i])) : 0.0f;
+    Cut cut = {.keys = keys, .weights = weights, .n = n, .by_mass = true, .candidates = scratch};
+    cut.goal = p * weights_sum(weights, n);
+    cut_run(&cut);
+}
+
+void weights_cut_xtc(float *weights, uint32_t n, double threshold)
+{
+    double least_mass = threshold * weights_sum(weights, n);
+    uint32_t n_above = 0, stays = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (weights[i] == 0 || (double)weights[i] < least_mass) continue;
+        if (n_above++ == 0 || weights[i] <= weights[stays]) stays = i;
+    }
+    if (n_above < 2) return;
+    float kept = weights[stays];
+    for (uint32_t i = 0; i < n; i++) weights[i] = (double)weights[i] < least_mass ? weights[i] : 0.0f;
+    weights[stays] = kept;
+}
+
+void weights_cut_below(float *weights, uint32_t n, double least)
+{
+    for (uint32_t i = 0; i < n; i++) weights[i] = (double)weights[i] >= least ? weights[i] : 0.0f;
 }
 
 uint32_t weights_draw(const float *weights, uint32_t n, double u)
 {
-    double left = u * sum_all(weights, n);
+    double left = u * weights_sum(weights, n);
     uint32_t last = 0; /* rounding can leave a rest beyond the end: the last weight > 0 takes it */
     for (uint32_t i = 0; i < n; i += BLOCK) {
         uint32_t m = n - i < BLOCK ? n - i : BLOCK;

@@ -12,6 +12,9 @@ LW_CHECK bool row_max(const float *logits, uint32_t n, float *ret_max, Error *er
 /* log(sum exp(l)), max being the row's largest logit. */
 double row_log_sum_exp(const float *logits, uint32_t n, float max);
 
+/* Masks the logits more than n_sigma standard deviations (of the possible ones) below max, the row's largest. */
+void row_cut_top_n_sigma(float *logits, uint32_t n, float max, double n_sigma);
+
 /* weights[i] = exp((logits[i] - max) / temperature), in [0, 1], both [n]; temperature > 0. */
 void weights_fill(const float *logits, uint32_t n, float max, float temperature, float *weights);
 /* Zeroes the weights below min_p times the largest, which is 1. */
@@ -20,5 +23,23 @@ void weights_cut_min_p(float *weights, uint32_t n, float min_p);
 void weights_cut_top_k(float *weights, uint32_t n, uint32_t k, uint32_t *scratch);
 /* Zeroes all but the fewest of the heaviest that hold p of the whole mass; keeps at least one. */
 void weights_cut_top_p(float *weights, uint32_t n, double p, uint32_t *scratch);
+/*
+ * Keeps the fewest of those with the smallest distances [n] (>= 0, finite where a weight is not 0) that hold p of the
+ * whole mass; keeps at least one. distances are overwritten; scratch [n].
+ */
+void weights_cut_typical(float *weights, uint32_t n, float *distances, double p, uint32_t *scratch);
+/* Of the weights with at least this share of the whole, when there are two or more, zeroes all but the lightest. */
+void weights_cut_xtc(float *weights, uint32_t n, double threshold);
+/* Zeroes the weights below least. */
+void weights_cut_below(float *weights, uint32_t n, double least);
+double weights_sum(const float *weights, uint32_t n);
+
+/* Of x = (l - max) / temperature under the weights; the entropy in nats is log(mass) - mean. */
+typedef struct RowMoments {
+    double mass, mean;
+    uint32_t n_possible; /* ids that are not masked */
+} RowMoments;
+RowMoments weights_moments(const float *logits, const float *weights, uint32_t n, float max, float temperature);
+
 /* The index at which the running sum passes u of the whole; u in [0, 1), at least one weight > 0. */
 uint32_t weights_draw(const float *weights, uint32_t n, double u);

@@ -211,6 +211,20 @@ Test(sampler, reset_refuses_what_is_out_of_range)
         {"presence_penalty", {.top_p = 1, .presence_penalty = INFINITY, .repetition_penalty = 1}},
         {"frequency_penalty", {.top_p = 1, .frequency_penalty = NAN, .repetition_penalty = 1}},
         {"repetition_penalty", {.top_p = 1}},
+        {"typical_p", {.typical_p = 1.1f, .repetition_penalty = 1}},
+        {"top_n_sigma", {.top_n_sigma = NAN, .repetition_penalty = 1}},
+        {"xtc_probability", {.xtc_probability = -0.1f, .repetition_penalty = 1}},
+        {"xtc_threshold", {.xtc_threshold = 2, .repetition_penalty = 1}},
+        {"dynatemp_range", {.dynatemp_range = INFINITY, .repetition_penalty = 1}},
+        {"dynatemp_exponent", {.dynatemp_exponent = -1, .repetition_penalty = 1}},
+        {"mirostat", {.mirostat = 3, .repetition_penalty = 1}},
+        {"mirostat_tau", {.mirostat_tau = -1, .repetition_penalty = 1}},
+        {"mirostat_eta", {.mirostat_eta = NAN, .repetition_penalty = 1}},
+        {"dry_multiplier", {.dry_multiplier = -1, .repetition_penalty = 1}},
+        {"dry_base", {.dry_base = INFINITY, .repetition_penalty = 1}},
+        {"dry_allowed_length", {.dry_allowed_length = -1, .repetition_penalty = 1}},
+        {"dry_penalty_last_n", {.dry_penalty_last_n = SAMPLE_MAX_WINDOW + 1, .repetition_penalty = 1}},
+        {"repeat_last_n", {.repeat_last_n = -2, .repetition_penalty = 1}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         cr_assert_not(sampler_reset(sampler, &bad[i].params, 0, NULL, 0, &error));

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/sample/sampler_impl.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MIROSTAT_SAMPLE = 100 }; /* likeliest tokens that the first version fits its power law to */
+
+static bool cuts(const Sampler *sampler)
+{
+    return sampler->params.mirostat == 0; /* mirostat alone decides how many stay */
+}
+
+/* ---- top_n_sigma ---- */
+
+static bool top_n_sigma_applies(const Sampler *sampler)
+{
+    return cuts(sampler) && sampler->params.top_n_sigma > 0;
+}
+
+static void top_n_sigma_apply(Sampler *sampler, Row *row)
+{
+    row_cut_top_n_sigma(row->logits, sampler->n_vocab, row->max, (double)sampler->params.top_n_sigma);
+}
+
+/* ---- temperature ---- */
+
+static bool dynatemp_applies(const Sampler *sampler)
+{
+    return sampler->params.dynatemp_range > 0;
+}
+
+static bool temperature_applies(const Sampler *sampler)
+{
+    return !dynatemp_applies(sampler);
+}
+
+static void fill(Sampler *sampler, Row *row, float temperature)
+{
+    row->temperature = temperature;
+    weights_fill(row->logits, sampler->n_vocab, row->max, temperature, sampler->weights);
+}
+
+static void temperature_apply(Sampler *sampler, Row *row)
+{
+    fill(sampler, row, sampler->params.temperature);
+}
+
+static void dynatemp_apply(Sampler *sampler, Row *row)
+{
+    const SamplingParams *p = &sampler->params;
+    fill(sampler, row, 1);
+    RowMoments moments = weights_moments(row->logits, sampler->weights, sampler->n_vocab, row->max, 1);
+    double low = fmax(0, (double)p->temperature - (double)p->dynatemp_range);
+    double high = (double)p->temperature + (double)p->dynatemp_range;
+    double share = moments.n_possible > 1 ? (log(moments.mass) - moments.mean) / log(moments.n_possible) : 0;
+    share = fmin(fmax(share, 0), 1);
+    double temperature = low + (high - low) * pow(share, (double)p->dynatemp_exponent);
+    fill(sampler, row, (float)fmin(fmax(temperature, (double)FLT_MIN), (double)FLT_MAX));
+}
+
+/* ---- cuts of the distribution ---- */
+
+static bool min_p_applies(const Sampler *sampler)
+{
+    return cuts(sampler) && sampler->params.min_p > 0;
+}
+
+static void min_p_apply(Sampler *sampler, Row *row)
+{
+    (void)row;
+    weights_cut_min_p(sampler->weights, sampler->n_vocab, sampler->params.min_p);
+}
+
+static bool top_k_applies(const Sampler *sampler)
+{
+    return cuts(sampler) && sampler->params.top_k > 0;
+}
+
+static void top_k_apply(Sampler *sampler, Row *row)
+{
+    (void)row;
+    weights_cut_top_k(sampler->weights, sampler->n_vocab, sampler->params.top_k, sampler->scratch);
+}
+
+static bool typical_applies(const Sampler *sampler)
+{
+    return cuts(sampler) && sampler->params.typical_p < 1;
+}
+
+/* |-log p - entropy|, p = exp(x) / mass, entropy = log(mass) - mean: what is left is |mean - x|. */
+static void typical_apply(Sampler *sampler, Row *row)
+{
+    uint32_t n = sampler->n_vocab;
+    float *distances = sampler->keys;
+    RowMoments moments = weights_moments(row->logits, sampler->weights, n, row->max, row->temperature);
+    float mean = (float)moments.mean;
+    for (uint32_t i = 0; i < n; i++) distances[i] = fabsf((row->logits[i] - row->max) / row->temperature - mean);
+    weights_cut_typical(sampler->weights, n, distances, (double)sampler->params.typical_p, sampler->scratch);
+}
+
+static bool top_p_applies(const Sampler *sampler)
+{
+    return cuts(sampler) && sampler->params.top_p < 1;
+}
+
+static void top_p_apply(Sampler *sampler, Row *row)
+{
+    (void)row;
+    weights_cut_top_p(sampler->weights, sampler->n_vocab, (double)sampler->params.top_p, sampler->scratch);
+}
+
+static bool xtc_applies(const Sampler *sampler)
+{
+    const SamplingParams *p = &sampler->params;
+    return cuts(sampler) && p->xtc_threshold <= 0.5f && sampler_uniform(sampler, STREAM_XTC) < (double)p->xtc_probability;
+}
+
+static void xtc_apply(Sampler *sampler, Row *row)
+{
+    (void)row;
+    weights_cut_xtc(sampler->weights, sampler->n_vocab, (double)sampler->params.xtc_threshold);
+}
+
+/* ---- mirostat ---- */
+
+static bool mirostat_1_applies(const Sampler *sampler)
+{
+    return sampler->params.mirostat == 1;
+}
+
+static bool mirostat_2_applies(const Sampler *sampler)
+{
+    return sampler->params.mirostat == 2;
+}
+
+static int compare_falling(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* The heaviest weights, falling; returns how many there are. */
+static uint32_t heaviest(Sampler *sampler, float top[static MIROSTAT_SAMPLE])
+{
+    uint32_t n = sampler->n_vocab, n_top = 0;
+    memcpy(sampler->keys, sampler->weights, n * sizeof *sampler->keys);
+    weights_cut_top_k(sampler->keys, n, MIROSTAT_SAMPLE, sampler->scratch);
+    for (uint32_t i = 0; i < n && n_top < MIROSTAT_SAMPLE; i++)
+        if (sampler->keys[i] > 0) top[n_top++] = sampler->keys[i];
+    qsort(top, n_top, sizeof *top, compare_falling);
+    return n_top;
+}
+
+/* Least squares of the exponent s in p(rank) ~ rank ^ -s, over neighbouring ranks. */
+static double fit_exponent(const float *top, uint32_t n_top)
+{
+    double upper = 0, lower = 0;
+    for (uint32_t i = 0; i + 1 < n_top; i++) {
+        double t = log((i + 2.0) / (i + 1.0)), b = log((double)top[i] / (double)top[i + 1]);
+        upper += t * b;
+        lower += t * t;
+    }
+    return upper / lower;
+}
+
+/* How many of the likeliest have an expected surprise of mu: k = (e 2^mu / (1 - N^-e)) ^ (1 / s), e = s - 1. */
+static void mirostat_1_apply(Sampler *sampler, Row *row)
+{
+    (void)row;
+    float top[MIROSTAT_SAMPLE];
+    uint32_t n = sampler->n_vocab, n_top = heaviest(sampler, top);
+    if (n_top < 2) return;
+    double s = fit_exponent(top, n_top), e = s - 1, log_n = log(n);
+    double ratio = e == 0 ? 1 / log_n : e / -expm1(-e * log_n);
+    double k = pow(ratio * exp2(sampler->mirostat_mu), 1 / s);
+    if (k < n) weights_cut_top_k(sampler->weights, n, k < 1 ? 1 : (uint32_t)k, sampler->scratch);
+}
+
+/* The best one has the weight 1: it stays whatever mu is. */
+static void mirostat_2_apply(Sampler *sampler, Row *row)
+{
+    (void)row;
+    double least = weights_sum(sampler->weights, sampler->n_vocab) * exp2(-sampler->mirostat_mu);
+    weights_cut_below(sampler->weights, sampler->n_vocab, fmin(least, 1));
+}
+
+void mirostat_learn(Sampler *sampler, uint32_t id)
+{
+    const SamplingParams *p = &sampler->params;
+    if (p->mirostat == 0 || p->temperature == 0) return;
+    double surprise = log2(weights_sum(sampler->weights, sampler->n_vocab) / (double)sampler->weights[id]);
+    sampler->mirostat_mu -= (double)p->mirostat_eta * (surprise - (double)p->mirostat_tau);
+}
+
+const Stage sampler_cuts[] = {
+    {"top_n_sigma", top_n_sigma_applies, top_n_sigma_apply},
+    {"temperature", temperature_applies, temperature_apply},
+    {"dynatemp", dynatemp_applies, dynatemp_apply},
+    {"min_p", min_p_applies, min_p_apply},
+    {"top_k", top_k_applies, top_k_apply},
+    {"typical_p", typical_applies, typical_apply},
+    {"top_p", top_p_applies, top_p_apply},
+    {"xtc", xtc_applies, xtc_apply},
+    {"mirostat", mirostat_1_applies, mirostat_1_apply},
+    {"mirostat 2", mirostat_2_applies, mirostat_2_apply},
+};
+const size_t sampler_n_cuts = sizeof sampler_cuts / sizeof *sampler_cuts;
