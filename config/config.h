@@ -16,6 +16,7 @@ typedef enum CommandId {
     CMD_INSPECT = 2,
     CMD_GENERATE = 4,
     CMD_TOKENIZE = 8,
+    CMD_BENCH = 16,
 } CommandId;
 
 typedef struct Config {
@@ -55,6 +56,11 @@ typedef struct Config {
     bool has_seed;
     const char *shape; /* inspect --shape */
     bool tensors;      /* inspect --tensors: list them all */
+    /* bench */
+    const char *prefill, *depth; /* lists of tokens, such as "0,2048", or "none" */
+    uint32_t decode, repetitions;
+    const char *row; /* of the kernels' table; NULL: the best */
+    bool kernels;
 } Config;
 
 /*

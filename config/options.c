@@ -5,8 +5,8 @@
 #include <string.h>
 
 enum {
-    MODEL_USERS = CMD_SERVE | CMD_INSPECT | CMD_GENERATE | CMD_TOKENIZE,
-    RUNNERS = CMD_SERVE | CMD_GENERATE,
+    MODEL_USERS = CMD_SERVE | CMD_INSPECT | CMD_GENERATE | CMD_TOKENIZE | CMD_BENCH,
+    RUNNERS = CMD_SERVE | CMD_GENERATE | CMD_BENCH,
     PROMPTED = CMD_GENERATE | CMD_TOKENIZE,
 };
 
@@ -15,6 +15,7 @@ const ConfigCommand config_commands[] = {
     {CMD_GENERATE, "generate", "answer one prompt on the terminal"},
     {CMD_TOKENIZE, "tokenize", "show the token ids of a text"},
     {CMD_INSPECT, "inspect", "show what a GGUF file or a named shape holds and needs"},
+    {CMD_BENCH, "bench", "measure how fast a model or the kernels are on this machine"},
 };
 const size_t config_n_commands = sizeof config_commands / sizeof *config_commands;
 
@@ -98,7 +99,21 @@ const ConfigOption config_options[] = {
      .help = "a named shape instead of a file, such as llama-3.1-8b"},
     {"tensors", .kind = OPTION_FLAG, FIELD(tensors), .fallback = "off", .commands = CMD_INSPECT,
      .help = "list every tensor"},
-    {"json", .kind = OPTION_FLAG, FIELD(json), .fallback = "off", .commands = CMD_INSPECT | PROMPTED,
+
+    {"prefill", .kind = OPTION_TEXT, FIELD(prefill), .fallback = "512", .commands = CMD_BENCH,
+     .metavar = "TOKENS[,TOKENS...]", .help = "prompt lengths to time, or none"},
+    {"depth", .kind = OPTION_TEXT, FIELD(depth), .fallback = "0,2048", .commands = CMD_BENCH,
+     .metavar = "TOKENS[,TOKENS...]", .help = "tokens that stand before those whose decoding is timed, or none"},
+    {"decode", .kind = OPTION_TOKENS, FIELD(decode), .fallback = "32", .min = 1, .max = 1u << 16, .commands = CMD_BENCH,
+     .metavar = "TOKENS", .help = "tokens decoded at each depth"},
+    {"repetitions", 'r', OPTION_INTEGER, FIELD(repetitions), .fallback = "5", .min = 1, .max = 10000,
+     .commands = CMD_BENCH, .metavar = "N", .help = "how often each figure is measured"},
+    {"kernels", .kind = OPTION_FLAG, FIELD(kernels), .fallback = "off", .commands = CMD_BENCH,
+     .help = "time the kernels on the shapes of a small model instead of a file"},
+    {"row", .kind = OPTION_TEXT, FIELD(row), .shown = "the best for this machine", .commands = CMD_BENCH,
+     .metavar = "NAME", .help = "row of the table of kernels, such as cpu-avx2"},
+
+    {"json", .kind = OPTION_FLAG, FIELD(json), .fallback = "off", .commands = CMD_INSPECT | PROMPTED | CMD_BENCH,
      .help = "machine-readable output"},
 };
 const size_t config_n_options = sizeof config_options / sizeof *config_options;

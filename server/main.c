@@ -15,6 +15,7 @@ static const struct {
     {"generate", cmd_generate, "answer one prompt on the terminal"},
     {"inspect", cmd_inspect, "show what a GGUF file or a named shape holds and needs"},
     {"tokenize", cmd_tokenize, "show the token ids of a text"},
+    {"bench", cmd_bench, "measure how fast a model or the kernels are on this machine"},
     {NULL, NULL, NULL},
 };
 

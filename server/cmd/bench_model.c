@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cmd/bench.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "server/cmd/progress.h"
+#include "server/json_out.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_LENGTHS = 16, MAX_LENGTH = 1 << 24, WARM_UP_TOKENS = 2, MIN_BLOCK = 16 << 20, MAX_BLOCK = 512 << 20 };
+
+typedef struct Lengths {
+    uint32_t n, at[MAX_LENGTHS]; /* tokens */
+} Lengths;
+
+typedef struct ModelBench {
+    const Config *config;
+    Engine *engine;
+    SeqId seq; /* closes with the engine */
+    Lengths prefill, depth;
+    uint32_t *tokens;      /* [engine_context] */
+    double *rates;         /* [repetitions] tokens a second */
+    uint64_t weight_bytes; /* that one decode step reads */
+    double ceiling;        /* bytes a microsecond */
+    uint32_t n_threads;
+    uint64_t block_bytes; /* that the ceiling was measured over */
+    BenchSpread prefill_rates[MAX_LENGTHS], decode_rates[MAX_LENGTHS];
+    double fraction_done;
+    Progress progress;
+} ModelBench;
+
+/* "none" is the empty list. */
+static bool parse_lengths(const char *option, const char *text, uint32_t min, Lengths *ret_lengths, Error *error)
+{
+    Lengths lengths = {0};
+    const char *at = text, *end = text + strlen(text);
+    if (!strcmp(text, "none")) at = end + 1;
+    while (at <= end) {
+        char *stop = NULL;
+        unsigned long value = *at >= '0' && *at <= '9' ? strtoul(at, &stop, 10) : 0;
+        if (!stop || value < min || value > MAX_LENGTH || lengths.n == MAX_LENGTHS || (*stop != ',' && *stop != '\0'))
+            return error_set_param(error, ERR_INVALID, option,
+                                   "--%s: '%s' is neither none nor a list of up to %d numbers from %u to %d", option,
+                                   text, MAX_LENGTHS, min, MAX_LENGTH);
+        lengths.at[lengths.n++] = (uint32_t)value;
+        at = stop + 1;
+    }
+    *ret_lengths = lengths;
+    return true;
+}
+
+static bool check_context(const ModelBench *bench, Error *error)
+{
+    uint64_t room = engine_context(bench->engine);
+    for (uint32_t i = 0; i < bench->prefill.n; i++)
+        if (bench->prefill.at[i] > room)
+            return error_set_param(error, ERR_CONTEXT_LENGTH, "prefill",
+                                   "--prefill: %u tokens exceed the context of %u", bench->prefill.at[i],
+                                   (uint32_t)room);
+    for (uint32_t i = 0; i < bench->depth.n; i++)
+        if (bench->depth.at[i] + (uint64_t)bench->config->decode > room)
+            return error_set_param(error, ERR_CONTEXT_LENGTH, "depth",
+                                   "--depth: %u and %u decoded tokens exceed the context of %u", bench->depth.at[i],
+                                   bench->config->decode, (uint32_t)room);
+    return true;
+}
+
+/* A block as large as the weights, so that the caches help the ceiling as much as they help the model. */
+static bool measure_ceiling(ModelBench *bench, Error *error)
+{
+    uint64_t n = bench->weight_bytes / 64 * 64;
+    bench->block_bytes = n < MIN_BLOCK ? MIN_BLOCK : n > MAX_BLOCK ? MAX_BLOCK : n;
+    bench->n_threads = bench->config->threads ? bench->config->threads : threads_available();
+    uint8_t *block = aligned_alloc(64, bench->block_bytes);
+    if (!block)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a block of %zu bytes", (size_t)bench->block_bytes);
+    memset(block, 0x11, bench->block_bytes);
+    ThreadPool *pool;
+    bool ok = threads_new(bench->n_threads, &pool, error);
+    if (ok) {
+        bench->ceiling = bench_read_ceiling(pool, block, bench->block_bytes);
+        threads_free(pool);
+    }
+    free(block);
+    return ok;
+}
+
+static uint64_t decode_weight_bytes(const Engine *engine)
+{
+    const Gguf *gguf = engine_gguf(engine);
+    uint64_t n_bytes = 0;
+    for (size_t i = 0; i < gguf_n_tensors(gguf); i++) {
+        const GgufTensor *tensor = gguf_tensor_at(gguf, i);
+        bool is_embedding = tensor->name.n == 17 && !memcmp(tensor->name.data, "token_embd.weight", 17);
+        if (!is_embedding || engine_shape(engine)->tied_output) n_bytes += tensor->n_bytes;
+    }
+    return n_bytes;
+}
+
+static bool open_engine(ModelBench *bench, Error *error)
+{
+    const Config *config = bench->config;
+    EngineParams params = {.model_path = config->model,
+                           .context = config->context,
+                           .max_sequences = 1,
+                           .max_batch_rows = config->prefill_chunk,
+                           .max_logit_rows = 1,
+                           .n_threads = config->threads,
+                           .kv_type = config->kv_type,
+                           .world = 1,
+                           .progress = progress_update,
+                           .progress_arg = &bench->progress};
+    if (!bench_find_row(config->row, &params.kernels, error)) return false;
+    progress_begin(&bench->progress, "loading");
+    bool ok = engine_open(&params, &bench->engine, error) && engine_seq_open(bench->engine, &bench->seq, error);
+    progress_end(&bench->progress);
+    if (ok) bench->weight_bytes = decode_weight_bytes(bench->engine);
+    return ok;
+}
+
+/* Speed does not depend on which tokens they are, so any will do; not all the same, since rows of a table are cached.
+ */
+static bool make_tokens(ModelBench *bench, Error *error)
+{
+    uint32_t n = engine_context(bench->engine), n_vocab = engine_shape(bench->engine)->n_vocab;
+    bench->tokens = malloc(n * sizeof *bench->tokens);
+    bench->rates = malloc(bench->config->repetitions * sizeof *bench->rates);
+    if (!bench->tokens || !bench->rates) return error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", n);
+    for (uint32_t i = 0; i < n; i++) bench->tokens[i] = (uint32_t)(i * 2654435761ull % n_vocab);
+    return true;
+}
+
+/* Runs the tokens of positions [what the sequence holds, end) in steps of at most 'chunk'. */
+static bool run_until(ModelBench *bench, uint32_t end, uint32_t chunk, bool every_logits, Error *error)
+{
+    for (uint32_t at; (at = engine_seq_tokens(bench->engine, bench->seq)) < end;) {
+        uint32_t n = end - at < chunk ? end - at : chunk;
+        LogitRows rows = every_logits || at + n == end ? LOGITS_LAST : LOGITS_NONE;
+        const BatchSpan span = {bench->seq, 0, n, at, rows};
+        float *logits;
+        if (!engine_forward(bench->engine, &(Batch){bench->tokens + at, n, &span, 1}, &logits, error)) return false;
+    }
+    return true;
+}
+
+/* Times positions [begin, end), which the sequence is rolled back from after each repetition. */
+static bool time_steps(ModelBench *bench, uint32_t begin, uint32_t end, bool decode, BenchSpread *ret_rates,
+                       Error *error)
+{
+    uint32_t n = bench->config->repetitions, n_kinds = bench->prefill.n + bench->depth.n;
+    uint32_t chunk = decode ? 1 : engine_max_batch_rows(bench->engine);
+    uint32_t warm_end = decode && end - begin > WARM_UP_TOKENS ? begin + WARM_UP_TOKENS : end;
+    if (!run_until(bench, warm_end, chunk, decode, error)) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        engine_seq_truncate(bench->engine, bench->seq, begin);
+        uint64_t begin_usec = clock_now_usec();
+        if (!run_until(bench, end, chunk, decode, error)) return false;
+        uint64_t usec = clock_now_usec() - begin_usec;
+        bench->rates[i] = (end - begin) * 1e6 / (double)(usec ? usec : 1);
+        bench->fraction_done += 1.0 / n / n_kinds;
+        progress_update(&bench->progress, bench->fraction_done);
+    }
+    engine_seq_truncate(bench->engine, bench->seq, begin);
+    *ret_rates = bench_spread(bench->rates, n);
+    return true;
+}
+
+static bool measure(ModelBench *bench, Error *error)
+{
+    uint32_t chunk = engine_max_batch_rows(bench->engine), decode = bench->config->decode;
+    bool ok = true;
+    progress_begin(&bench->progress, "timing");
+    for (uint32_t i = 0; ok && i < bench->prefill.n; i++)
+        ok = time_steps(bench, 0, bench->prefill.at[i], false, &bench->prefill_rates[i], error);
+    for (uint32_t i = 0; ok && i < bench->depth.n; i++) {
+        uint32_t depth = bench->depth.at[i];
+        engine_seq_truncate(bench->engine, bench->seq, 0);
+        ok = run_until(bench, depth, chunk, false, error) &&
+             time_steps(bench, depth, depth + decode, true, &bench->decode_rates[i], error);
+    }
+    progress_end(&bench->progress);
+    return ok;
+}
+
+/* What the token in the middle of the run has to read. */
+static double decode_bytes(const ModelBench *bench, uint32_t i)
+{
+    uint64_t n_tokens = bench->depth.at[i] + (uint64_t)(bench->config->decode + 1) / 2;
+    return (double)(bench->weight_bytes +
+                    shape_kv_bytes(engine_shape(bench->engine), bench->config->kv_type, n_tokens));
+}
+
+static double floor_percent(const ModelBench *bench, uint32_t i)
+{
+    return 100 * bench->decode_rates[i].median * decode_bytes(bench, i) / (bench->ceiling * 1e6);
+}
+
+static void write_rates(JsonOut *json, BenchSpread rates)
+{
+    json_rawf(json, "\"tokens_per_second\":{\"median\":%.3f,\"min\":%.3f,\"max\":%.3f}", rates.median, rates.min,
+              rates.max);
+}
+
+static bool write_json(const ModelBench *bench, Buffer *out, Error *error)
+{
+    const Config *config = bench->config;
+    JsonOut json;
+    json_begin(&json, out);
+    json_raw(&json, "{\"model\":");
+    json_string(&json, engine_shape(bench->engine)->name);
+    json_raw(&json, ",\"device\":");
+    json_string(&json, engine_device_name(bench->engine));
+    json_rawf(&json, ",\"threads\":%u,\"kv_type\":\"%s\",\"prefill_chunk\":%u,\"repetitions\":%u", bench->n_threads,
+              dtype_info(config->kv_type)->name, config->prefill_chunk, config->repetitions);
+    json_rawf(&json, ",\"weight_bytes\":%llu,\"read_ceiling\":{\"bytes\":%llu,\"gb_per_second\":%.3f},\"prefill\":[",
+              (unsigned long long)bench->weight_bytes, (unsigned long long)bench->block_bytes, bench->ceiling / 1e3);
+    for (uint32_t i = 0; i < bench->prefill.n; i++) {
+        json_rawf(&json, "%s{\"tokens\":%u,", i ? "," : "", bench->prefill.at[i]);
+        write_rates(&json, bench->prefill_rates[i]);
+        json_raw(&json, "}");
+    }
+    json_raw(&json, "],\"decode\":[");
+    for (uint32_t i = 0; i < bench->depth.n; i++) {
+        json_rawf(&json, "%s{\"depth\":%u,\"tokens\":%u,", i ? "," : "", bench->depth.at[i], config->decode);
+        write_rates(&json, bench->decode_rates[i]);
+        json_rawf(&json, ",\"bytes_per_token\":%.0f,\"floor_percent\":%.2f}", decode_bytes(bench, i),
+                  floor_percent(bench, i));
+    }
+    json_raw(&json, "]}\n");
+    return json_end(&json, error);
+}
+
+static bool write_text(const ModelBench *bench, Buffer *out, Error *error)
+{
+    const Config *config = bench->config;
+    bool ok = buffer_printf(out, error, "%s, %.1f MB of weights a step; %s, %u threads, KV %s, %u repetitions\n",
+                            engine_shape(bench->engine)->name, (double)bench->weight_bytes / 1e6,
+                            engine_device_name(bench->engine), bench->n_threads, dtype_info(config->kv_type)->name,
+                            config->repetitions) &&
+              buffer_printf(out, error, "reading %.0f MiB: %.2f GB/s\n\n%-28s %10s %10s %10s\n",
+                            (double)bench->block_bytes / (1 << 20), bench->ceiling / 1e3, "tokens a second", "median",
+                            "min", "max");
+    for (uint32_t i = 0; ok && i < bench->prefill.n; i++) {
+        BenchSpread rates = bench->prefill_rates[i];
+        ok = buffer_printf(out, error, "prefill of %-17u %10.1f %10.1f %10.1f\n", bench->prefill.at[i], rates.median,
+                           rates.min, rates.max);
+    }
+    for (uint32_t i = 0; ok && i < bench->depth.n; i++) {
+        BenchSpread rates = bench->decode_rates[i];
+        ok = buffer_printf(
+            out, error, "decode of %-5u at %-9u %10.1f %10.1f %10.1f   %.1f %% of the bytes-bound floor\n",
+            config->decode, bench->depth.at[i], rates.median, rates.min, rates.max, floor_percent(bench, i));
+    }
+    return ok;
+}
+
+bool bench_model(const Config *config, Buffer *out, Error *error)
+{
+    ModelBench bench = {.config = config};
+    bool ok = parse_lengths("prefill", config->prefill, 1, &bench.prefill, error) &&
+              parse_lengths("depth", config->depth, 0, &bench.depth, error) && open_engine(&bench, error) &&
+              check_context(&bench, error) && make_tokens(&bench, error) && measure_ceiling(&bench, error) &&
+              measure(&bench, error) &&
+              (config->json ? write_json(&bench, out, error) : write_text(&bench, out, error));
+    free(bench.rates);
+    free(bench.tokens);
+    engine_close(bench.engine);
+    return ok;
+}

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""longwave bench: the figures that must be there, in a sane relation to each other; and wrong options."""
+import subprocess
+
+import pytest
+
+from longwave_server import BINARY, strict_json
+
+QUICK = ("--prefill", "7,64", "--depth", "0,100", "--decode", "5", "-r", "3", "-t", "1")
+
+
+def bench(*options):
+    return subprocess.run([BINARY, "bench", *options], capture_output=True, timeout=300, text=True)
+
+
+def figures(*options):
+    done = bench(*options, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "no progress when stderr is no terminal"
+    return strict_json(done.stdout)
+
+
+def test_figures_of_a_model(tiny_path):
+    found = figures("-m", str(tiny_path), *QUICK)
+    assert found["threads"] == 1 and found["repetitions"] == 3 and found["device"].startswith("cpu-")
+    assert found["read_ceiling"]["gb_per_second"] > 0 and found["read_ceiling"]["bytes"] >= 16 << 20
+    assert [row["tokens"] for row in found["prefill"]] == [7, 64]
+    assert [(row["depth"], row["tokens"]) for row in found["decode"]] == [(0, 5), (100, 5)]
+    for row in found["prefill"] + found["decode"]:
+        rate = row["tokens_per_second"]
+        assert 0 < rate["min"] <= rate["median"] <= rate["max"]
+    near, far = found["decode"]
+    assert found["weight_bytes"] < near["bytes_per_token"] < far["bytes_per_token"]
+    for row in (near, far):
+        achieved = row["tokens_per_second"]["median"] * row["bytes_per_token"] / 1e9
+        share = 100 * achieved / found["read_ceiling"]["gb_per_second"]
+        assert row["floor_percent"] == pytest.approx(share, rel=0.01, abs=0.02)
+
+
+def test_the_type_of_the_cache_counts(tiny_path):
+    extra = []
+    for kv_type in ("f16", "f32"):
+        found = figures("-m", str(tiny_path), *QUICK, "--kv-type", kv_type)
+        extra.append(found["decode"][1]["bytes_per_token"] - found["decode"][0]["bytes_per_token"])
+    assert extra[1] == 2 * extra[0] > 0
+
+
+def test_text_holds_the_same_rows(tiny_path):
+    done = bench("-m", str(tiny_path), *QUICK)
+    assert done.returncode == 0 and done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert sum(line.startswith("prefill of ") for line in lines) == 2
+    assert sum(line.startswith("decode of ") and line.endswith(" of the bytes-bound floor") for line in lines) == 2
+
+
+def test_a_row_of_the_kernels_and_none(tiny_path):
+    found = figures("-m", str(tiny_path), "--row", "cpu-scalar", "--prefill", "none", "--depth", "3", "--decode", "2")
+    assert found["device"] == "cpu-scalar" and found["prefill"] == [] and len(found["decode"]) == 1
+
+
+def test_kernels():
+    found = figures("--kernels", "-t", "1")
+    names = [row["kernel"] for row in found["kernels"]]
+    assert len(names) == len(set(names))
+    assert all(any(name.startswith(what) for name in names) for what in ("matmul ", "attention ", "rmsnorm ", "glu "))
+    for row in found["kernels"]:
+        assert row["usec"] > 0 and row["gb_per_second"] > 0 and row["ceiling_percent"] > 0
+
+
+@pytest.mark.parametrize("options, words", [
+    ((), "--model"),
+    (("-m", "{tiny}", "--prefill", "0"), "--prefill"),
+    (("-m", "{tiny}", "--prefill", "5,"), "--prefill"),
+    (("-m", "{tiny}", "--prefill", "4294967808"), "--prefill"),
+    (("-m", "{tiny}", "--depth", "x"), "--depth"),
+    (("-m", "{tiny}", "--depth", "4096"), "4096"),
+    (("-m", "{tiny}", "--prefill", "4097"), "4097"),
+    (("-m", "{tiny}", "--row", "cpu-none"), "cpu-scalar"),
+    (("-m", "{tiny}", "--decode", "0"), "--decode"),
+    (("-m", "/nonexistent.gguf"), "/nonexistent.gguf"),
+])
+def test_what_is_wrong_is_named(tiny_path, options, words):
+    done = bench(*(option.format(tiny=tiny_path) for option in options))
+    assert done.returncode in (1, 2) and done.stdout == ""
+    assert words in done.stderr
