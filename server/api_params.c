@@ -10,7 +10,7 @@
 #define MAX_TOKENS 1e9
 #define MAX_SAFE_SEED 9.3e18 /* all of int64; beyond 2^53 neighbours share a seed */
 
-typedef enum FieldKind { FIELD_BOOL, FIELD_REAL, FIELD_INT } FieldKind;
+typedef enum FieldKind { FIELD_BOOL, FIELD_REAL, FIELD_FLOAT, FIELD_INT, FIELD_INT32 } FieldKind;
 
 typedef struct PlainField {
     const char *name;
@@ -21,15 +21,31 @@ typedef struct PlainField {
 } PlainField;
 
 #define AT(member) offsetof(ApiParams, member)
+#define SAMPLING(member) offsetof(ApiParams, sampling.member)
 
 static const PlainField plain_fields[] = {
-    {"temperature", BOTH, FIELD_REAL, AT(temperature), 0, 2},
+    {"temperature", BOTH, FIELD_FLOAT, SAMPLING(temperature), 0, 2},
     {"top_p", BOTH, FIELD_REAL, AT(top_p), 0, 1},
-    {"min_p", BOTH, FIELD_REAL, AT(min_p), 0, 1},
+    {"min_p", BOTH, FIELD_FLOAT, SAMPLING(min_p), 0, 1},
     {"top_k", BOTH, FIELD_INT, AT(top_k), -1, INT32_MAX},
-    {"presence_penalty", BOTH, FIELD_REAL, AT(presence_penalty), -2, 2},
-    {"frequency_penalty", BOTH, FIELD_REAL, AT(frequency_penalty), -2, 2},
-    {"repetition_penalty", BOTH, FIELD_REAL, AT(repetition_penalty), 0.01, 100},
+    {"typical_p", BOTH, FIELD_FLOAT, SAMPLING(typical_p), 0, 1},
+    {"top_n_sigma", BOTH, FIELD_FLOAT, SAMPLING(top_n_sigma), -1, 1000},
+    {"presence_penalty", BOTH, FIELD_FLOAT, SAMPLING(presence_penalty), -2, 2},
+    {"frequency_penalty", BOTH, FIELD_FLOAT, SAMPLING(frequency_penalty), -2, 2},
+    {"repetition_penalty", BOTH, FIELD_FLOAT, SAMPLING(repetition_penalty), 0.01, 100},
+    {"repeat_penalty", BOTH, FIELD_FLOAT, AT(repeat_penalty), 0.01, 100},
+    {"repeat_last_n", BOTH, FIELD_INT32, SAMPLING(repeat_last_n), -1, SAMPLE_MAX_WINDOW},
+    {"xtc_probability", BOTH, FIELD_FLOAT, SAMPLING(xtc_probability), 0, 1},
+    {"xtc_threshold", BOTH, FIELD_FLOAT, SAMPLING(xtc_threshold), 0, 1},
+    {"dynatemp_range", BOTH, FIELD_FLOAT, SAMPLING(dynatemp_range), 0, 100},
+    {"dynatemp_exponent", BOTH, FIELD_FLOAT, SAMPLING(dynatemp_exponent), 0, 100},
+    {"mirostat", BOTH, FIELD_INT32, SAMPLING(mirostat), 0, 2},
+    {"mirostat_tau", BOTH, FIELD_FLOAT, SAMPLING(mirostat_tau), 0, 1000},
+    {"mirostat_eta", BOTH, FIELD_FLOAT, SAMPLING(mirostat_eta), 0, 1},
+    {"dry_multiplier", BOTH, FIELD_FLOAT, SAMPLING(dry_multiplier), 0, 1000},
+    {"dry_base", BOTH, FIELD_FLOAT, SAMPLING(dry_base), 0, 1000},
+    {"dry_allowed_length", BOTH, FIELD_INT32, SAMPLING(dry_allowed_length), 0, SAMPLE_MAX_WINDOW},
+    {"dry_penalty_last_n", BOTH, FIELD_INT32, SAMPLING(dry_penalty_last_n), -1, SAMPLE_MAX_WINDOW},
     {"seed", BOTH, FIELD_INT, AT(seed), -MAX_SAFE_SEED, MAX_SAFE_SEED},
     {"max_tokens", BOTH, FIELD_INT, AT(max_tokens), 0, MAX_TOKENS},
     {"max_completion_tokens", BOTH, FIELD_INT, AT(max_completion_tokens), 0, MAX_TOKENS},
@@ -51,15 +67,23 @@ static const PlainField plain_fields[] = {
 
 static bool read_plain(const PlainField *field, const cJSON *item, ApiParams *params, Error *error)
 {
-    char *at = (char *)params + field->offset;
-    switch (field->kind) {
-    case FIELD_BOOL: return json_get_bool(item, field->name, (bool *)(void *)at, error);
-    case FIELD_REAL: return json_get_real(item, field->name, field->min, field->max, (double *)(void *)at, error);
-    case FIELD_INT: break;
-    }
-    int64_t min = field->min < -9e18 ? INT64_MIN : (int64_t)field->min;
+    void *at = (char *)params + field->offset;
+    int64_t min = field->min < -9e18 ? INT64_MIN : (int64_t)field->min, whole;
     int64_t max = field->max > 9e18 ? INT64_MAX : (int64_t)field->max;
-    return json_get_int(item, field->name, min, max, (int64_t *)(void *)at, error);
+    double real;
+    switch (field->kind) {
+    case FIELD_BOOL: return json_get_bool(item, field->name, at, error);
+    case FIELD_REAL: return json_get_real(item, field->name, field->min, field->max, at, error);
+    case FIELD_INT: return json_get_int(item, field->name, min, max, at, error);
+    case FIELD_FLOAT:
+        if (!json_get_real(item, field->name, field->min, field->max, &real, error)) return false;
+        *(float *)at = (float)real;
+        return true;
+    case FIELD_INT32: break;
+    }
+    if (!json_get_int(item, field->name, min, max, &whole, error)) return false;
+    *(int32_t *)at = (int32_t)whole;
+    return true;
 }
 
 /* ---- fields with a form of their own ---- */
@@ -131,16 +155,18 @@ static bool read_stream_options(const Reader *reader, const cJSON *item)
            json_get_bool(usage, "stream_options.include_usage", &reader->params->include_usage, reader->error);
 }
 
+static bool read_short_text(const Reader *reader, const cJSON *item, const char *path, size_t max_bytes,
+                            const char **ret_text)
+{
+    if (!json_get_string(item, path, ret_text, reader->error)) return false;
+    size_t n = strlen(*ret_text);
+    return (n >= 1 && n <= max_bytes) ||
+           error_set_param(reader->error, ERR_INVALID, path, "'%s' must have 1 to %zu bytes, not %zu", path, max_bytes, n);
+}
+
 static bool read_one_stop(const Reader *reader, const cJSON *item, const char *path)
 {
-    const char *text;
-    if (!json_get_string(item, path, &text, reader->error)) return false;
-    size_t n = strlen(text);
-    if (n < 1 || n > API_MAX_STOP_BYTES)
-        return error_set_param(reader->error, ERR_INVALID, path, "'%s' must have 1 to %d bytes, not %zu", path,
-                               API_MAX_STOP_BYTES, n);
-    reader->params->stops[reader->params->n_stops++] = text;
-    return true;
+    return read_short_text(reader, item, path, API_MAX_STOP_BYTES, &reader->params->stops[reader->params->n_stops++]);
 }
 
 static bool read_stop(const Reader *reader, const cJSON *item)
@@ -171,6 +197,22 @@ static bool read_stop_ids(const Reader *reader, const cJSON *item)
         reader->params->stop_ids[i++] = (uint32_t)id;
     }
     reader->params->n_stop_ids = (uint32_t)n;
+    return true;
+}
+
+static bool read_breakers(const Reader *reader, const cJSON *item)
+{
+    ApiParams *params = reader->params;
+    size_t n;
+    if (!json_get_array(item, "dry_sequence_breakers", SAMPLE_MAX_BREAKERS, &n, reader->error)) return false;
+    params->has_breakers = true;
+    for (const cJSON *one = item->child; one; one = one->next) {
+        char path[48];
+        snprintf(path, sizeof path, "dry_sequence_breakers[%u]", params->n_breakers);
+        if (!read_short_text(reader, one, path, SAMPLE_MAX_BREAKER_BYTES, &params->breakers[params->n_breakers]))
+            return false;
+        params->n_breakers++;
+    }
     return true;
 }
 
@@ -208,6 +250,7 @@ static const struct {
     {"stop", BOTH, read_stop},
     {"stop_token_ids", BOTH, read_stop_ids},
     {"logit_bias", BOTH, read_bias},
+    {"dry_sequence_breakers", BOTH, read_breakers},
     {"stream_options", BOTH, read_stream_options},
     {"longwave", BOTH, read_longwave},
     {"request_id", BOTH, read_request_id},
@@ -226,7 +269,7 @@ static const struct {
 
 /* ---- fields that would change the answer and are not supported: only their neutral value passes ---- */
 
-typedef enum Neutral { NEUTRAL_NONE, NEUTRAL_EMPTY, NEUTRAL_NUMBER, NEUTRAL_AT_MOST, NEUTRAL_TEXT, NEUTRAL_FORMAT } Neutral;
+typedef enum Neutral { NEUTRAL_NONE, NEUTRAL_EMPTY, NEUTRAL_NUMBER, NEUTRAL_TEXT, NEUTRAL_FORMAT } Neutral;
 
 static const struct {
     const char *name;
@@ -255,21 +298,11 @@ static const struct {
     {"suffix", API_COMPLETION, NEUTRAL_EMPTY, 0, NULL},
     {"best_of", BOTH, NEUTRAL_NUMBER, 1, NULL},
     {"use_beam_search", BOTH, NEUTRAL_NUMBER, 0, NULL},
-    {"typical_p", BOTH, NEUTRAL_NUMBER, 1, NULL},
-    {"xtc_probability", BOTH, NEUTRAL_AT_MOST, 0, NULL},
-    {"dry_multiplier", BOTH, NEUTRAL_AT_MOST, 0, NULL},
-    {"mirostat", BOTH, NEUTRAL_AT_MOST, 0, NULL},
-    {"dynatemp_range", BOTH, NEUTRAL_AT_MOST, 0, NULL},
-    {"top_n_sigma", BOTH, NEUTRAL_AT_MOST, 0, NULL},
     {"bad_words", BOTH, NEUTRAL_EMPTY, 0, NULL},
     {"allowed_token_ids", BOTH, NEUTRAL_EMPTY, 0, NULL},
     {"prompt_logprobs", BOTH, NEUTRAL_NONE, 0, NULL},
     {"truncate_prompt_tokens", BOTH, NEUTRAL_NONE, 0, NULL},
 };
-
-/* These only shape the fields above and mean nothing without them. */
-static const char *const companions[] = {"xtc_threshold",      "dry_base",     "dry_allowed_length", "dry_penalty_last_n",
-                                         "dry_sequence_breakers", "mirostat_tau", "mirostat_eta",       "dynatemp_exponent"};
 
 static bool is_neutral_text(const cJSON *item, const char *alternatives)
 {
@@ -291,7 +324,6 @@ static bool is_neutral(const cJSON *item, Neutral neutral, double number, const 
     switch (neutral) {
     case NEUTRAL_EMPTY: return (cJSON_IsArray(item) && !item->child) || (cJSON_IsString(item) && !*item->valuestring);
     case NEUTRAL_NUMBER: return (cJSON_IsNumber(item) && item->valuedouble == number) || (cJSON_IsFalse(item) && !number);
-    case NEUTRAL_AT_MOST: return cJSON_IsNumber(item) && item->valuedouble <= number;
     case NEUTRAL_TEXT: return is_neutral_text(item, text);
     case NEUTRAL_FORMAT: return is_text_format(item);
     case NEUTRAL_NONE: break;
@@ -303,13 +335,6 @@ static bool is_neutral(const cJSON *item, Neutral neutral, double number, const 
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
-static bool is_companion(const char *name)
-{
-    for (size_t i = 0; i < COUNT(companions); i++)
-        if (!strcmp(companions[i], name)) return true;
-    return false;
-}
-
 static bool check_unsupported(const cJSON *item, ApiRoute route, bool *ret_known, Error *error)
 {
     *ret_known = true;
@@ -319,7 +344,7 @@ static bool check_unsupported(const cJSON *item, ApiRoute route, bool *ret_known
             return true;
         return error_set_param(error, ERR_UNSUPPORTED, item->string, "'%s' with this value is not supported", item->string);
     }
-    *ret_known = is_companion(item->string);
+    *ret_known = false;
     return true;
 }
 
@@ -359,6 +384,12 @@ static bool check_together(ApiParams *params, ApiRoute route, Error *error)
                         "'max_tokens' must be at least 1 (0 is only for completions with echo)");
     if (max >= 0 && params->min_tokens > max)
         return conflict(error, "min_tokens", "'min_tokens' is larger than 'max_tokens'");
+    SamplingParams *sampling = &params->sampling;
+    if (params->repeat_penalty != 0 && sampling->repetition_penalty != 0 &&
+        params->repeat_penalty != sampling->repetition_penalty)
+        return conflict(error, "repeat_penalty", "'repeat_penalty' and 'repetition_penalty' differ; give one of them");
+    if (sampling->repetition_penalty == 0)
+        sampling->repetition_penalty = params->repeat_penalty != 0 ? params->repeat_penalty : 1;
     if (params->has_stream_options && !params->stream)
         return conflict(error, "stream_options", "'stream_options' is only for requests with 'stream': true");
     if (route == API_CHAT && params->top_logprobs >= 0 && !params->logprobs)
@@ -373,9 +404,11 @@ static bool check_together(ApiParams *params, ApiRoute route, Error *error)
 bool api_params_read(const cJSON *body, ApiRoute route, uint32_t n_vocab, ApiParams *ret_params, Error *error)
 {
     ApiParams params = {
-        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .n = 1, .max_tokens = -1, .max_completion_tokens = -1,
-        .top_logprobs = -1, .parse_special = true, .add_generation_prompt = true,
+        .top_p = 1, .n = 1, .max_tokens = -1, .max_completion_tokens = -1, .top_logprobs = -1, .parse_special = true,
+        .add_generation_prompt = true,
     };
+    sampling_defaults(&params.sampling);
+    params.sampling.repetition_penalty = 0; /* absent, until its other name has been looked for */
     Reader reader = {&params, n_vocab, error};
     for (const cJSON *item = body->child; item; item = item->next)
         if (!cJSON_IsNull(item) && !read_field(&reader, item, route)) return false;

@@ -15,7 +15,9 @@ typedef enum ApiRoute { API_CHAT = 1, API_COMPLETION = 2 } ApiRoute;
 typedef struct ApiParams {
     const char *model;      /* NULL: absent */
     const char *request_id; /* NULL: absent */
-    double temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
+    SamplingParams sampling; /* all but what follows here: seed, bias, top_p, top_k and breakers */
+    float repeat_penalty;    /* llama.cpp's name of repetition_penalty; 0: absent */
+    double top_p;
     int64_t top_k;
     bool has_seed;
     int64_t seed;
@@ -35,6 +37,9 @@ typedef struct ApiParams {
     uint32_t n_stops;
     uint32_t stop_ids[API_MAX_STOP_IDS];
     uint32_t n_stop_ids;
+    bool has_breakers; /* dry_sequence_breakers; else the usual ones */
+    const char *breakers[SAMPLE_MAX_BREAKERS];
+    uint32_t n_breakers;
     const cJSON *logit_bias; /* NULL: absent; an object */
     uint32_t unknown_fields;
 } ApiParams;

@@ -66,23 +66,33 @@ static uint64_t random_seed(void)
     return seed;
 }
 
+/* The request outlives the body's tree. */
+static bool copy_breakers(Request *request, const ApiParams *params, Error *error)
+{
+    uint32_t n = params->n_breakers;
+    const char **breakers = arena_array(&request->arena, n, sizeof *breakers);
+    if (!breakers) return error_set(error, ERR_NO_MEMORY, "no memory for sequence breakers");
+    for (uint32_t i = 0; i < n; i++) {
+        breakers[i] = arena_strdup(&request->arena, params->breakers[i]);
+        if (!breakers[i]) return error_set(error, ERR_NO_MEMORY, "no memory for sequence breakers");
+    }
+    request->sampling.dry_breakers = breakers;
+    request->sampling.n_dry_breakers = n;
+    return true;
+}
+
 static bool fill_sampling(Request *request, const ApiParams *params, uint32_t n_vocab, Error *error)
 {
     SamplingParams *sampling = &request->sampling;
-    sampling_defaults(sampling);
-    sampling->temperature = (float)params->temperature;
+    *sampling = params->sampling;
     sampling->top_p = params->top_p > 0 ? (float)params->top_p : 1;
-    sampling->min_p = (float)params->min_p;
     sampling->top_k = params->top_k > 0 ? (uint32_t)params->top_k : 0;
     if (params->top_p <= 0) sampling->top_k = 1; /* a nucleus of nothing still holds the best token */
-    sampling->presence_penalty = (float)params->presence_penalty;
-    sampling->frequency_penalty = (float)params->frequency_penalty;
-    sampling->repetition_penalty = (float)params->repetition_penalty;
     sampling->seed = params->has_seed ? (uint64_t)params->seed : random_seed();
     LogitBias *bias;
     if (!api_params_bias(params, n_vocab, &request->arena, &bias, &sampling->n_bias, error)) return false;
     sampling->bias = bias;
-    return true;
+    return !params->has_breakers || copy_breakers(request, params, error);
 }
 
 static bool fill_stops(Request *request, const ApiParams *params, Error *error)

@@ -60,6 +60,31 @@ def test_seeds_repeat_and_differ(client):
     assert len({text(seed) for seed in range(1, 6)}) > 1
 
 
+@pytest.mark.parametrize("fields", [
+    {"mirostat": 1, "mirostat_tau": 3}, {"mirostat": 2}, {"typical_p": 0.5}, {"top_n_sigma": 1},
+    {"xtc_probability": 0.5, "xtc_threshold": 0.1}, {"dynatemp_range": 0.5}, {"dry_multiplier": 0.8, "dry_penalty_last_n": -1},
+    {"repeat_penalty": 1.2, "repeat_last_n": 16},
+])
+def test_samplers_repeat_by_seed(client, fields):
+    def text():
+        answer = client.completions.create(model="smollm2", prompt="One day", temperature=1, max_tokens=24, seed=5,
+                                           extra_body=fields)
+        return answer.choices[0].text
+
+    assert text() == text()
+
+
+def test_dry_ends_a_loop(client):
+    def text(**more):
+        answer = client.completions.create(model="smollm2", prompt="The cat sat. " * 5 + "The cat", temperature=0,
+                                           max_tokens=8, extra_body=more)
+        return answer.choices[0].text
+
+    assert text().startswith(" sat. The cat sat.")
+    assert not text(dry_multiplier=5).startswith(" sat")
+    assert text(dry_multiplier=5, dry_sequence_breakers=["cat"]).startswith(" sat")
+
+
 def test_content_parts(client):
     parts = [FRANCE[0], {"role": "user", "content": [{"type": "text", "text": FRANCE[1]["content"]}]}]
     fields = {"model": "smollm2", "temperature": 0, "max_tokens": 8}
@@ -78,6 +103,11 @@ def test_models(client):
 @pytest.mark.parametrize("fields, param", [
     ({"temperature": 3}, "temperature"),
     ({"extra_body": {"top_k": -7}}, "top_k"),
+    ({"extra_body": {"mirostat": 3}}, "mirostat"),
+    ({"extra_body": {"typical_p": 2}}, "typical_p"),
+    ({"extra_body": {"xtc_probability": -0.5}}, "xtc_probability"),
+    ({"extra_body": {"dry_sequence_breakers": ["a", ""]}}, "dry_sequence_breakers[1]"),
+    ({"extra_body": {"dynatemp_range": "wide"}}, "dynatemp_range"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
     ({"stop": [""]}, "stop[0]"),
