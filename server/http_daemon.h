@@ -16,7 +16,8 @@ typedef struct HttpParams {
     uv_loop_t *loop;
     int listen_fd; /* the daemon's once it has started */
     uint64_t max_body_bytes;
-    size_t max_output_bytes;  /* unsent bytes of a stream beyond which its client is cut off */
+    size_t max_output_bytes;  /* a client with more unsent must take as much again every slow_client_ms, or is cut off */
+    uint32_t slow_client_ms;
     uint32_t head_timeout_ms; /* from a connection's start, or its last answer, to the end of the next head */
     uint32_t body_timeout_ms; /* from the end of a head to the end of its body */
     uint32_t max_connections;

@@ -115,6 +115,7 @@ static ssize_t read_stream(void *arg, uint64_t position, char *bytes, size_t max
     if (n) {
         memcpy(bytes, exchange->out.data, n);
         buffer_consume(&exchange->out, n);
+        exchange->taken_bytes += n;
         return (ssize_t)n;
     }
     if (exchange->stream_ended) return MHD_CONTENT_READER_END_OF_STREAM;
@@ -138,12 +139,28 @@ bool exchange_stream_begin(Exchange *exchange, Error *error)
     return true;
 }
 
+/*
+ * Much may be unsent because one frame is large. Too slow is who, with more unsent than the limit, takes less than the
+ * limit in a whole span of patience.
+ */
+static bool is_too_slow(Exchange *exchange)
+{
+    const HttpParams *params = &exchange->daemon->params;
+    uint64_t now = clock_now_usec();
+    if (exchange->out.n <= params->max_output_bytes) {
+        exchange->late_usec = 0;
+    } else if (!exchange->late_usec || exchange->taken_bytes - exchange->late_taken_bytes >= params->max_output_bytes) {
+        exchange->late_usec = now;
+        exchange->late_taken_bytes = exchange->taken_bytes;
+    }
+    return exchange->late_usec && now - exchange->late_usec > params->slow_client_ms * UINT64_C(1000);
+}
+
 bool exchange_stream_write(Exchange *exchange, const char *bytes, size_t n)
 {
     Error error;
     if (exchange->dead) return false;
-    if (exchange->out.n <= exchange->daemon->params.max_output_bytes &&
-        buffer_append(&exchange->out, bytes, n, &error)) {
+    if (!is_too_slow(exchange) && buffer_append(&exchange->out, bytes, n, &error)) {
         resume(exchange);
         return true;
     }

@@ -38,6 +38,8 @@ struct Exchange {
     unsigned status;
     uv_poll_t *watch; /* for the client's departure */
     Buffer out;       /* of a stream */
+    uint64_t taken_bytes;                  /* of the stream, by the socket */
+    uint64_t late_usec, late_taken_bytes;  /* since when, and since which byte, too much is unsent; 0: it is not */
     bool dispatched, streaming, stream_ended, close_after, suspended, queued, dead;
 };
 

@@ -19,7 +19,8 @@ typedef struct ServerParams {
     uint64_t max_queue_tokens;  /* prompt tokens of waiting requests */
     uint32_t max_output_tokens; /* 0: the context */
     uint32_t max_connections;
-    size_t max_stream_bytes; /* unsent output of one client */
+    size_t max_stream_bytes; /* unsent output beyond which a client must take as much again every slow_client_ms */
+    uint32_t slow_client_ms;
     uint32_t head_timeout_ms, body_timeout_ms;
     uint32_t ping_ms;  /* silence on a stream after which a comment line is sent */
     uint32_t stall_ms; /* a busy engine without a sign of life (one a layer) for so long is dead */

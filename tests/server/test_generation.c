@@ -263,6 +263,7 @@ Test(generation, a_client_that_does_not_read_is_cut_off)
     FixtureOptions options = fixture_defaults();
     options.step_usec = 20;
     options.params.max_stream_bytes = 8 << 10;
+    options.params.slow_client_ms = 200;
     Fixture *fixture = fixture_start(&options);
     int fd = http_connect(fixture_port(fixture));
     int small = 4096;
@@ -272,6 +273,27 @@ Test(generation, a_client_that_does_not_read_is_cut_off)
     cr_expect(wait_for(n_cancelled, 1), "a client that never reads is still served after %llu tokens",
               (unsigned long long)n_tokens());
     close(fd);
+    fixture_stop(fixture);
+}
+
+Test(generation, large_frames_do_not_cut_off_a_client_that_reads)
+{
+    FixtureOptions options = fixture_defaults();
+    options.step_usec = 20;
+    options.params.max_stream_bytes = 1 << 10;
+    Fixture *fixture = fixture_start(&options);
+    Buffer in, body;
+    Error error;
+    buffer_init(&body, 1 << 20);
+    cr_assert(buffer_append_text(&body, "{\"prompt\":\"", &error));
+    for (int i = 0; i < 400; i++) cr_assert(buffer_append_text(&body, "q", &error));
+    cr_assert(buffer_append_text(&body, "\",\"max_tokens\":2,\"n\":128,\"echo\":true,\"stream\":true}", &error));
+    http_post(fixture_port(fixture), COMPLETIONS, body.data, &in);
+    cr_expect_eq(http_count(&in, "\"finish_reason\":\"length\""), 128, "%zu of 128 choices ended in %zu bytes",
+                 http_count(&in, "\"finish_reason\":\"length\""), in.n);
+    cr_expect_eq(http_count(&in, "data: [DONE]"), 1);
+    buffer_done(&in);
+    buffer_done(&body);
     fixture_stop(fixture);
 }
 
