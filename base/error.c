@@ -5,24 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const code_names[ERR_COUNT] = {
-    [ERR_NONE] = "none",
-    [ERR_INVALID] = "invalid",
-    [ERR_UNSUPPORTED] = "unsupported",
-    [ERR_NOT_FOUND] = "not_found",
-    [ERR_TOO_LARGE] = "too_large",
-    [ERR_CONTEXT_LENGTH] = "context_length",
-    [ERR_TEMPLATE] = "template",
-    [ERR_SCHEMA] = "schema",
-    [ERR_BUSY] = "busy",
-    [ERR_CANCELLED] = "cancelled",
-    [ERR_NO_MEMORY] = "no_memory",
-    [ERR_IO] = "io",
-    [ERR_DEVICE] = "device",
-    [ERR_NON_FINITE] = "non_finite",
-    [ERR_INTERNAL] = "internal",
-};
-
 /* vsnprintf cuts anywhere; drop the bytes of a code point that lost its tail. */
 static void cut_at_code_point(char *text, size_t size, int wanted)
 {
@@ -76,9 +58,4 @@ bool error_prefix(Error *error, const char *fmt, ...)
     cut_at_code_point(error->text, sizeof error->text,
                       snprintf(error->text, sizeof error->text, "%s: %s", context, tail));
     return false;
-}
-
-const char *error_code_name(ErrorCode code)
-{
-    return code < ERR_COUNT ? code_names[code] : "unknown";
 }

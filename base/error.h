@@ -20,7 +20,8 @@ typedef enum ErrorCode {
     ERR_TEMPLATE,       /* a chat template raised or broke */
     ERR_SCHEMA,         /* a JSON schema, grammar or pattern cannot be compiled */
     ERR_BUSY,           /* a queue is full; trying later may work */
-    ERR_CANCELLED,      /* the client left, aborted or ran out of time */
+    ERR_CANCELLED,      /* the client left or aborted, or the server stops */
+    ERR_DEADLINE,       /* the request's time limit was reached */
     ERR_NO_MEMORY,
     ERR_IO,             /* the operating system said no; text has strerror */
     ERR_DEVICE,         /* the accelerator failed; not to be trusted any more */
@@ -43,6 +44,3 @@ bool error_set_param(Error *error, ErrorCode code, const char *param, const char
 
 /* Puts "<context>: " before the text of an error that travels upwards; returns false. */
 bool error_prefix(Error *error, const char *fmt, ...) LW_PRINTF(2, 3);
-
-/* "invalid", "io", ...: for logs and metrics labels. */
-const char *error_code_name(ErrorCode code);

@@ -66,7 +66,7 @@ const ConfigOption config_options[] = {
      .section = "server", .commands = CMD_SERVE, .metavar = "TIME",
      .help = "how long open requests may go on after SIGTERM"},
     {"request_timeout", .kind = OPTION_SECONDS, FIELD(request_timeout_s), .fallback = "none", .max = 30 * 86400,
-     .section = "server", .commands = CMD_SERVE, .metavar = "TIME", .help = "longest time one request may take"},
+     .section = "server", .commands = CMD_SERVE, .metavar = "TIME", .help = "longest time one request may take; beyond it: 504"},
 
     {"log_level", .kind = OPTION_CHOICE, FIELD(log_level), .fallback = "info", .choices = log_levels, .section = "log",
      .commands = CMD_SERVE, .metavar = "LEVEL", .help = "least important lines to write"},

@@ -57,8 +57,8 @@ typedef struct EventToken {
 /*
  * Per request: STARTED, PROGRESS..., [TOKENS of the prompt,] then per choice TOKENS..., CHOICE_DONE, and last exactly one
  * of DONE or FAILED, whatever happens: DONE when all choices are done, else FAILED. A cancelled request, waiting or
- * begun, and one whose deadline passed ends with FAILED and ERR_CANCELLED (unless DONE was already under way). Choices
- * come one after another in this version; nothing promises that.
+ * begun, ends with FAILED and ERR_CANCELLED, one whose deadline passed with ERR_DEADLINE (unless DONE was already under
+ * way). Choices come one after another in this version; nothing promises that.
  */
 typedef enum EventKind {
     EVENT_STARTED,  /* left the queue: prefill begins */

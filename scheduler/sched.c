@@ -162,10 +162,10 @@ static bool always(const Sequence *sequence, uint64_t value)
     return true;
 }
 
-static void cancel_where(Sched *sched, Condition condition, uint64_t value, const char *text)
+static void cancel_where(Sched *sched, Condition condition, uint64_t value, ErrorCode code, const char *text)
 {
     Error error;
-    error_set(&error, ERR_CANCELLED, "%s", text);
+    error_set(&error, code, "%s", text);
     Sequence *running = sched->running;
     if (running && condition(running, value)) {
         sched->running = NULL;
@@ -182,12 +182,12 @@ static void cancel_where(Sched *sched, Condition condition, uint64_t value, cons
 
 void sched_cancel(Sched *sched, RequestId id)
 {
-    cancel_where(sched, has_id, id, "the request was cancelled");
+    cancel_where(sched, has_id, id, ERR_CANCELLED, "the request was cancelled");
 }
 
 void sched_stop(Sched *sched)
 {
-    cancel_where(sched, always, 0, "the server is stopping");
+    cancel_where(sched, always, 0, ERR_CANCELLED, "the server is stopping");
     sched->stopping = true;
 }
 
@@ -276,7 +276,7 @@ SchedState sched_step(Sched *sched)
 {
     if (sched->stopped) return SCHED_STOPPED;
     uint64_t now_usec = sched->params.clock_usec();
-    cancel_where(sched, is_due, now_usec, "the time limit of the request was reached");
+    cancel_where(sched, is_due, now_usec, ERR_DEADLINE, "the time limit of the request was reached");
     admit(sched);
     (void)flush_all(sched);
     if (sched->running && sched->running->n_pending == 0) run_step(sched);

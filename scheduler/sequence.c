@@ -233,7 +233,7 @@ void sequence_fail(Sequence *sequence, const SequenceTools *tools, const Error *
     Error *failure = sequence->request->failure;
     sequence->request->failure = NULL;
     *failure = *error;
-    if (error->code == ERR_CANCELLED)
+    if (error->code == ERR_CANCELLED || error->code == ERR_DEADLINE)
         tools->stats->cancelled++;
     else
         tools->stats->failed++;

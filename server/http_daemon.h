@@ -53,7 +53,7 @@ typedef struct HttpReply {
     Buffer *body;             /* its bytes are taken; NULL: empty */
     const char *allow;        /* 405 and OPTIONS */
     const char *challenge;    /* 401: WWW-Authenticate */
-    unsigned retry_after_s;   /* 0: none */
+    int retry_after_s;        /* 0: not said; -1: not at all, where a client would by the status alone */
     bool close;               /* end the connection after this answer */
 } HttpReply;
 

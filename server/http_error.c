@@ -14,6 +14,7 @@ static const HttpErrorRow rows[HTTP_ERR_COUNT] = {
     [ERR_SCHEMA] = {400, BAD_REQUEST, "invalid_schema", 0},
     [ERR_BUSY] = {429, "rate_limit_error", "queue_full", 1},
     [ERR_CANCELLED] = {499, BAD_REQUEST, "cancelled", 0}, /* 499: clients do not retry what was ended on purpose */
+    [ERR_DEADLINE] = {504, "server_error", "timeout", -1}, /* the time is spent; trying again would spend it again */
     [ERR_NO_MEMORY] = {503, "unavailable_error", "out_of_memory", 5},
     [ERR_IO] = {500, "server_error", "internal_error", 0},
     [ERR_DEVICE] = {500, "server_error", "internal_error", 0},

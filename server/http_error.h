@@ -25,7 +25,7 @@ typedef struct HttpErrorRow {
     unsigned status;
     const char *type;
     const char *code;        /* NULL: null */
-    unsigned retry_after_s;  /* 0: no Retry-After */
+    int retry_after_s;       /* 0: not said; -1: clients are told not to try again */
 } HttpErrorRow;
 
 /* kind: an ErrorCode or an HttpErrorKind; anything else is an internal error. */

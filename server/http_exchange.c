@@ -92,11 +92,12 @@ void exchange_reply(Exchange *exchange, const HttpReply *reply)
     }
     exchange->status = reply->status;
     char seconds[16];
-    snprintf(seconds, sizeof seconds, "%u", reply->retry_after_s);
+    snprintf(seconds, sizeof seconds, "%d", reply->retry_after_s);
     add_header(exchange->response, "Content-Type", reply->content_type);
     add_header(exchange->response, "Allow", reply->allow);
     add_header(exchange->response, "WWW-Authenticate", reply->challenge);
-    add_header(exchange->response, "Retry-After", reply->retry_after_s ? seconds : NULL);
+    add_header(exchange->response, "Retry-After", reply->retry_after_s > 0 ? seconds : NULL);
+    add_header(exchange->response, "x-should-retry", reply->retry_after_s < 0 ? "false" : NULL);
     add_header(exchange->response, "Connection", reply->close || exchange->daemon->quiesced ? "close" : NULL);
     resume(exchange);
 }

@@ -49,12 +49,3 @@ Test(error, long_text_is_cut_at_a_code_point)
         cr_expect_eq((n - lead) % 4, 0, "%zu bytes after %zu", n, lead);
     }
 }
-
-Test(error, every_code_has_a_name)
-{
-    for (int i = 0; i < ERR_COUNT; i++) {
-        cr_assert_not_null(error_code_name((ErrorCode)i));
-        for (int j = 0; j < i; j++) cr_expect_str_neq(error_code_name((ErrorCode)i), error_code_name((ErrorCode)j));
-    }
-    cr_expect_str_eq(error_code_name(ERR_COUNT), "unknown");
-}

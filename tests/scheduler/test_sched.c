@@ -251,7 +251,7 @@ Test(sched, deadlines_end_running_and_waiting)
     rig_now_usec = 3000;
     cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.order, "1S 2F 1F 3S 3D ");
-    cr_assert_eq(rig->recorder.requests[1].error.code, ERR_CANCELLED);
+    cr_assert_eq(rig->recorder.requests[1].error.code, ERR_DEADLINE);
     cr_assert(strstr(rig->recorder.requests[1].error.text, "time limit"));
     cr_assert_str_eq(rig->recorder.requests[1].choices[0].text, "sl");
     cr_assert_eq(sched_next_deadline_usec(rig->sched), 0);

@@ -249,7 +249,7 @@ Test(worker, a_deadline_passes_while_the_event_queue_is_full)
         cr_assert_lt(clock_now_usec(), end_usec);
     }
     POLL_UNTIL(bench, is_over(bench, 1));
-    cr_assert_eq(bench->recorder.requests[1].error.code, ERR_CANCELLED);
+    cr_assert_eq(bench->recorder.requests[1].error.code, ERR_DEADLINE);
     bench_free(bench);
 }
 

@@ -370,6 +370,20 @@ Test(generation, waiting_prompt_tokens_are_limited)
     fixture_stop(fixture);
 }
 
+Test(generation, a_deadline_is_a_timeout_that_clients_do_not_retry)
+{
+    FixtureOptions options = fixture_defaults();
+    options.params.request_timeout_ms = 100;
+    Fixture *fixture = fixture_start(&options);
+    expect_post(fixture, COMPLETIONS, "{\"prompt\":\"abc\",\"max_tokens\":400}", 504, "\r\nx-should-retry: false\r\n");
+    expect_post(fixture, COMPLETIONS, "{\"prompt\":\"abc\",\"max_tokens\":400,\"timeout_s\":0.01}", 504,
+                "\"type\":\"server_error\",\"param\":null,\"code\":\"timeout\"}");
+    expect_post(fixture, CHAT,
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":400,\"stream\":true,"
+                "\"timeout_s\":0.05}", 200, "\"code\":\"timeout\"}}\n\ndata: [DONE]\n\n");
+    fixture_stop(fixture);
+}
+
 Test(generation, requests_can_be_aborted_by_id)
 {
     Fixture *fixture = start(10000);

@@ -145,6 +145,11 @@ static void step(Worker *worker, Job *job)
         job_end(worker, job);
         return;
     }
+    if (request->deadline_usec && request->deadline_usec <= clock_now_usec()) {
+        push_failed(worker, job, ERR_DEADLINE, "the time is over");
+        job_end(worker, job);
+        return;
+    }
     if (request->prompt[0] == 0) {
         push_failed(worker, job, ERR_NON_FINITE, "logits are not finite");
         job_end(worker, job);

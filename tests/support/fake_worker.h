@@ -2,7 +2,7 @@
 /*
  * A worker without an engine, linked in place of scheduler/worker.c: a real thread that answers every request with the
  * tokens of its own prompt, over and over, one every step_usec. max_tokens ends an answer with 'length', a prompt token
- * 0 makes the request fail. Tests of the HTTP side only.
+ * 0 makes the request fail, and so does its deadline. Tests of the HTTP side only.
  */
 #pragma once
 #include "scheduler/worker.h"
