@@ -4,6 +4,7 @@
  * printable code point: bytes that are printable in Latin-1 as themselves, the other 68 as U+0100 and on, in order.
  */
 #include "engine/text/tok_impl.h"
+#include "engine/text/tok_queue.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -185,33 +186,10 @@ typedef struct BpeRun {
     const Tokenizer *tokenizer;
     TokenList *list;
     Symbol *symbols;  /* [capacity] */
-    uint64_t *queue;  /* [2 * capacity]: each merge takes one entry and adds two at most */
-    size_t capacity, n_queue;
+    TokQueue queue;   /* [2 * capacity]: each merge takes one entry and adds two at most */
+    size_t capacity;
     char *written;    /* [max_length + 1] */
 } BpeRun;
-
-static void queue_push(BpeRun *run, uint64_t entry)
-{
-    size_t i = run->n_queue++;
-    while (i > 0 && run->queue[(i - 1) / 2] > entry) {
-        run->queue[i] = run->queue[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    run->queue[i] = entry;
-}
-
-static uint64_t queue_pop(BpeRun *run)
-{
-    uint64_t top = run->queue[0], last = run->queue[--run->n_queue];
-    size_t i = 0;
-    for (size_t child; (child = 2 * i + 1) < run->n_queue; i = child) {
-        if (child + 1 < run->n_queue && run->queue[child + 1] < run->queue[child]) child++;
-        if (run->queue[child] >= last) break;
-        run->queue[i] = run->queue[child];
-    }
-    run->queue[i] = last;
-    return top;
-}
 
 static void offer_pair(BpeRun *run, uint32_t left, uint32_t right)
 {
@@ -219,7 +197,7 @@ static void offer_pair(BpeRun *run, uint32_t left, uint32_t right)
     uint32_t slot;
     if (left == END || right == END) return;
     if (find_pair(bpe, run->symbols[left].id, run->symbols[right].id, &slot) && bpe->slots[slot])
-        queue_push(run, (uint64_t)(bpe->slots[slot] - 1) << 32 | left);
+        tok_queue_push(&run->queue, (uint64_t)(bpe->slots[slot] - 1) << 32 | left);
 }
 
 static bool reserve(BpeRun *run, size_t n, Error *error)
@@ -230,10 +208,10 @@ static bool reserve(BpeRun *run, size_t n, Error *error)
                          n, TOK_MAX_WORD_BYTES);
     size_t capacity = n < 256 ? 256 : n;
     free(run->symbols);
-    free(run->queue);
+    free(run->queue.entries);
     run->symbols = malloc(capacity * sizeof *run->symbols);
-    run->queue = malloc(2 * capacity * sizeof *run->queue);
-    run->capacity = run->symbols && run->queue ? capacity : 0;
+    run->queue.entries = malloc(2 * capacity * sizeof *run->queue.entries);
+    run->capacity = run->symbols && run->queue.entries ? capacity : 0;
     return run->capacity || error_set(error, ERR_NO_MEMORY, "no memory to tokenize a run of %zu bytes", n);
 }
 
@@ -268,8 +246,8 @@ static uint32_t fill_symbols(BpeRun *run, const char *word, size_t n)
 static void merge_all(BpeRun *run)
 {
     Symbol *symbols = run->symbols;
-    while (run->n_queue) {
-        uint64_t entry = queue_pop(run);
+    while (run->queue.n) {
+        uint64_t entry = tok_queue_pop(&run->queue);
         const TokMerge *merge = &run->tokenizer->bpe.merges[entry >> 32];
         uint32_t left = (uint32_t)entry, right = symbols[left].next;
         if (symbols[left].id != merge->left || right == END || symbols[right].id != merge->right) continue;
@@ -307,7 +285,7 @@ static bool bpe_encode(const Tokenizer *tokenizer, const char *text, size_t n, T
     }
     bool ok = tok_pre_split(tokenizer->bpe.pre, text, n, encode_word, &run, error);
     free(run.symbols);
-    free(run.queue);
+    free(run.queue.entries);
     free(run.written);
     return ok;
 }

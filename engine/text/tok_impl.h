@@ -12,7 +12,8 @@ enum {
     TOK_MAX_MERGES = 1 << 23,
     TOK_MAX_TEXT_BYTES = UINT16_MAX, /* of one token */
     TOK_MAX_SPECIAL_BYTES = 512,     /* of one special token: bounds the work at each byte of a text */
-    TOK_MAX_WORD_BYTES = 4 << 20,    /* of text without a break for the pre-tokenizer: bounds the memory, 28 bytes each */
+    TOK_MAX_SPM_BYTES = 1024,        /* of one token that merges make: bounds the work of a merge */
+    TOK_MAX_WORD_BYTES = 4 << 20,    /* of text without a break: bounds the memory, 40 bytes each */
     TOK_MAX_PATTERNS = 8,            /* of one pre-tokenizer */
     TOK_MAX_PROBES = 1024,           /* in a hash table, so that a hostile vocabulary cannot make it a list */
 };
@@ -67,6 +68,14 @@ typedef struct TokBpe {
     uint32_t mask;
 } TokBpe;
 
+typedef struct TokSpm {
+    uint32_t *order;       /* [vocabulary] the lower, the higher the token's score */
+    uint32_t byte_id[256]; /* TOK_NONE where the vocabulary has no token for a byte */
+    uint32_t unknown;      /* what a character becomes then */
+    bool add_blank;        /* before each text, and after each special token */
+    bool joins[256];       /* some token has a blank after this byte */
+} TokSpm;
+
 typedef struct TokModel {
     const char *name;
     bool (*load)(Tokenizer *tokenizer, const Gguf *gguf, Error *error);
@@ -77,7 +86,7 @@ typedef struct TokModel {
     size_t (*bytes)(const Tokenizer *tokenizer, uint32_t id, uint8_t *out);
 } TokModel;
 
-extern const TokModel tok_model_bpe;
+extern const TokModel tok_model_bpe, tok_model_spm;
 
 struct Tokenizer {
     Arena arena;
@@ -85,6 +94,7 @@ struct Tokenizer {
     TokVocab vocab;
     TokSpecials specials;
     TokBpe bpe;
+    TokSpm spm;
 };
 
 /* tok_vocab.c */

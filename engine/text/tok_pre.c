@@ -12,14 +12,18 @@
 #define NOT_SPACE "\\P{White_Space}"
 #define GPT2 \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|" SPACE "+(?!" NOT_SPACE ")|" SPACE "+"
-#define LLAMA3 \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|" SPACE \
+/* Llama 3 and its kin differ in how many digits make a word. */
+#define LLAMA3(digits)                                                                                              \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|" SPACE \
     "*[\\r\\n]+|" SPACE "+(?!" NOT_SPACE ")|" SPACE "+"
 
 static const TokPreRow rows[] = {
     {"default", {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, false, false},
     {"gpt-2", {GPT2}, false, false},
-    {"llama-bpe", {LLAMA3}, true, true},
+
+    {"dbrx", {LLAMA3("\\p{N}{1,3}")}, false, false},
+    {"llama-bpe", {LLAMA3("\\p{N}{1,3}")}, true, true},
+    {"qwen2", {LLAMA3("\\p{N}")}, false, false},
     {"smollm", {"\\p{N}", GPT2}, false, false},
 };
 

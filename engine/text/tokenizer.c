@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const TokModel *const models[] = {&tok_model_bpe};
+static const TokModel *const models[] = {&tok_model_bpe, &tok_model_spm};
 
 /* ---- token lists ---- */
 
@@ -42,12 +42,12 @@ static bool find_model(const Gguf *gguf, const TokModel **ret_model, Error *erro
     char shown[64];
     gguf_printable(shown, sizeof shown, name);
     return error_set_param(error, ERR_UNSUPPORTED, "tokenizer.ggml.model",
-                           "key 'tokenizer.ggml.model': the tokenizer '%s' is not known (known: gpt2)", shown);
+                           "key 'tokenizer.ggml.model': the tokenizer '%s' is not known (known: gpt2, llama)", shown);
 }
 
 bool tok_new(const Gguf *gguf, Tokenizer **ret_tokenizer, Error *error)
 {
-    const TokModel *model;
+    const TokModel *model = NULL;
     if (!find_model(gguf, &model, error)) return false;
     Tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
     if (!tokenizer) return error_set(error, ERR_NO_MEMORY, "no memory for a tokenizer");

@@ -189,7 +189,7 @@ Test(tokenizer_load, takes_what_has_one_meaning)
 
 Test(tokenizer_load, an_unknown_model_is_refused)
 {
-    static const char *const names[] = {"llama", "gpt22", "gpt", ""};
+    static const char *const names[] = {"llama2", "gpt22", "gpt", ""};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         GgufWriter writer;
         gguf_writer_init(&writer);

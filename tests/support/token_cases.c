@@ -45,11 +45,12 @@ TestTokenizer test_tokenizer_open(const VocabSpec *spec)
     TestTokenizer test = {0};
     GgufWriter writer;
     gguf_writer_init(&writer);
-    gguf_writer_string(&writer, "tokenizer.ggml.model", "gpt2");
+    gguf_writer_string(&writer, "tokenizer.ggml.model", spec->model ? spec->model : "gpt2");
     if (spec->pre) gguf_writer_string(&writer, "tokenizer.ggml.pre", spec->pre);
     if (spec->tokens) gguf_writer_strings(&writer, "tokenizer.ggml.tokens", spec->tokens, spec->n_tokens);
     if (spec->types) gguf_writer_array(&writer, "tokenizer.ggml.token_type", GGUF_I32, spec->types, spec->n_types);
     if (spec->merges) gguf_writer_strings(&writer, "tokenizer.ggml.merges", spec->merges, spec->n_merges);
+    if (spec->scores) gguf_writer_array(&writer, "tokenizer.ggml.scores", GGUF_F32, spec->scores, spec->n_scores);
     if (spec->more) {
         spec->more(&writer);
     } else {
@@ -83,6 +84,25 @@ TestTokenizer test_tokenizer_small(const cJSON *golden, const char *pre)
     TestTokenizer test = test_tokenizer_open(&spec);
     free(kinds);
     free(merges);
+    free(tokens);
+    return test;
+}
+
+TestTokenizer test_tokenizer_small_spm(const cJSON *golden, void (*more)(GgufWriter *writer))
+{
+    const cJSON *small = cJSON_GetObjectItem(golden, "small"), *item;
+    VocabSpec spec = {.model = "llama", .more = more};
+    const char **tokens = json_strings(cJSON_GetObjectItem(small, "tokens"), &spec.n_tokens);
+    int32_t *kinds = must(calloc(spec.n_tokens, sizeof *kinds));
+    float *scores = must(calloc(spec.n_tokens, sizeof *scores));
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(small, "types")) kinds[spec.n_types++] = item->valueint;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(small, "scores")) scores[spec.n_scores++] = (float)item->valuedouble;
+    spec.tokens = tokens;
+    spec.types = kinds;
+    spec.scores = scores;
+    TestTokenizer test = test_tokenizer_open(&spec);
+    free(scores);
+    free(kinds);
     free(tokens);
     return test;
 }

@@ -7,11 +7,13 @@
 
 /* A vocabulary to load; NULL or 0 where a key shall be absent. */
 typedef struct VocabSpec {
+    const char *model; /* NULL: gpt2 */
     const char *pre;
     const char *const *tokens; /* [n_tokens] */
     const int32_t *types;      /* [n_types] */
     const char *const *merges; /* [n_merges] */
-    size_t n_tokens, n_types, n_merges;
+    const float *scores;       /* [n_scores] */
+    size_t n_tokens, n_types, n_merges, n_scores;
     void (*more)(GgufWriter *writer); /* further keys; NULL: bos_token_id 1 and eos_token_id 2 */
 } VocabSpec;
 
@@ -29,6 +31,8 @@ void written_text(const uint8_t *bytes, size_t n, char *out);
 TestTokenizer test_tokenizer_open(const VocabSpec *spec);
 /* The vocabulary "small" of the golden file. */
 TestTokenizer test_tokenizer_small(const cJSON *golden, const char *pre);
+/* The vocabulary "small" of tokens_spm.json, with further keys. */
+TestTokenizer test_tokenizer_small_spm(const cJSON *golden, void (*more)(GgufWriter *writer));
 /* The vocabulary of a model file with another pre-tokenizer. */
 TestTokenizer test_tokenizer_file(const char *path, const char *pre);
 void test_tokenizer_done(TestTokenizer *test);
