@@ -52,6 +52,14 @@ typedef struct Config {
     uint32_t max_tokens; /* -n; 0: what the context has room for */
     float temperature, top_p, min_p;
     uint32_t top_k; /* 0: all */
+    float typical_p, top_n_sigma, xtc_probability, xtc_threshold;
+    float dynatemp_range, dynatemp_exponent;
+    float repetition_penalty, presence_penalty, frequency_penalty;
+    uint32_t repeat_last_n; /* 0: the penalties count nothing */
+    float dry_multiplier, dry_base;
+    uint32_t dry_allowed_length, dry_penalty_last_n;
+    uint32_t mirostat; /* 0, 1 or 2 */
+    float mirostat_tau, mirostat_eta;
     uint64_t seed;
     bool has_seed;
     const char *shape; /* inspect --shape */

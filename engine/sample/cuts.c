@@ -115,7 +115,8 @@ static void top_p_apply(Sampler *sampler, Row *row)
 static bool xtc_applies(const Sampler *sampler)
 {
     const SamplingParams *p = &sampler->params;
-    return cuts(sampler) && p->xtc_threshold <= 0.5f && sampler_uniform(sampler, STREAM_XTC) < (double)p->xtc_probability;
+    return cuts(sampler) && p->xtc_threshold <= 0.5f &&
+           sampler_uniform(sampler, STREAM_XTC) < (double)p->xtc_probability;
 }
 
 static void xtc_apply(Sampler *sampler, Row *row)

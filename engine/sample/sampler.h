@@ -35,11 +35,11 @@ typedef struct SamplingParams {
     int32_t repeat_last_n;    /* the three penalties count the last n tokens of prompt and answer only; -1: all */
     float xtc_probability;    /* 0: off; with this chance all tokens of p >= threshold but the least of them go */
     float xtc_threshold;      /* beyond 0.5: off, since no two tokens can reach it */
-    float dynatemp_range;     /* 0: off; T = temperature -+ range as (entropy / its maximum) ^ exponent goes from 0 to 1 */
+    float dynatemp_range;     /* 0: off; temperature -+ range as (entropy / its maximum) ^ exponent goes from 0 to 1 */
     float dynatemp_exponent;
     int32_t mirostat;         /* 0: off; 1, 2: Basu et al., arXiv:2007.14966, algorithm 1, and version 2 */
     float mirostat_tau, mirostat_eta; /* wanted surprise in bits, of the token among those left; learning rate */
-    float dry_multiplier;     /* 0: off; what would make a repetition of l + 1 tokens loses multiplier * base ^ (l - allowed) */
+    float dry_multiplier;     /* 0: off; what would make l repeated tokens l + 1 loses multiplier * base ^ (l - allowed) */
     float dry_base;           /* below 1: off */
     int32_t dry_allowed_length, dry_penalty_last_n; /* -1: the last SAMPLE_MAX_WINDOW tokens; 0: off */
     const char *const *dry_breakers; /* [n_dry_breakers] texts that no repetition extends over; borrowed like bias */
@@ -79,12 +79,12 @@ typedef struct Sampler Sampler;
 /* Workspace for one sequence at a time; n_vocab fixed. */
 LW_CHECK bool sampler_new(uint32_t n_vocab, Sampler **ret_sampler, Error *error);
 void sampler_free(Sampler *sampler); /* NULL is fine */
-/* Once, before the first reset: where DRY finds the texts of tokens. Without it only an empty list of breakers will do. */
+/* Once, before the first reset: where DRY finds the texts of tokens. Without it the list of breakers must be empty. */
 void sampler_set_text(Sampler *sampler, TokenText text);
 /*
  * Starts a sequence: choice c of a request uses seed stream c. prompt is only read here; params->bias as long as the
- * sequence is sampled. ERR_INVALID names a field with an id beyond the vocabulary or a parameter out of its range; after
- * any error only another reset will do.
+ * sequence is sampled, and so its breakers. ERR_INVALID names a field with an id beyond the vocabulary or a parameter
+ * out of its range; after any error only another reset will do.
  */
 LW_CHECK bool sampler_reset(Sampler *sampler, const SamplingParams *params, uint32_t choice, const uint32_t *prompt,
                             uint32_t n_prompt, Error *error);

@@ -232,8 +232,8 @@ static void cut_narrow(Cut *cut, uint32_t shift, uint32_t n_bits)
 }
 
 /*
- * Keeps the fewest of the highest keys whose count or mass reaches the goal, and zeroes the other weights: the least key
- * to keep is found digit by digit, and of those equal to it the first ones stay.
+ * Keeps the fewest of the highest keys whose count or mass reaches the goal, and zeroes the other weights: the least
+ * key to keep is found digit by digit, and of those equal to it the first ones stay.
  */
 static void cut_run(Cut *cut)
 {

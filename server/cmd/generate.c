@@ -109,6 +109,32 @@ static bool make_prompt(Run *run, Error *error)
     return true;
 }
 
+static void fill_sampling(const Config *config, SamplingParams *params)
+{
+    sampling_defaults(params);
+    params->temperature = config->temperature;
+    params->top_p = config->top_p;
+    params->min_p = config->min_p;
+    params->top_k = config->top_k;
+    params->typical_p = config->typical_p;
+    params->top_n_sigma = config->top_n_sigma;
+    params->xtc_probability = config->xtc_probability;
+    params->xtc_threshold = config->xtc_threshold;
+    params->dynatemp_range = config->dynatemp_range;
+    params->dynatemp_exponent = config->dynatemp_exponent;
+    params->repetition_penalty = config->repetition_penalty;
+    params->presence_penalty = config->presence_penalty;
+    params->frequency_penalty = config->frequency_penalty;
+    params->repeat_last_n = (int32_t)config->repeat_last_n;
+    params->dry_multiplier = config->dry_multiplier;
+    params->dry_base = config->dry_base;
+    params->dry_allowed_length = (int32_t)config->dry_allowed_length;
+    params->dry_penalty_last_n = (int32_t)config->dry_penalty_last_n;
+    params->mirostat = (int32_t)config->mirostat;
+    params->mirostat_tau = config->mirostat_tau;
+    params->mirostat_eta = config->mirostat_eta;
+}
+
 static bool start_sampler(Run *run, Error *error)
 {
     const Config *config = run->config;
@@ -116,14 +142,11 @@ static bool start_sampler(Run *run, Error *error)
     run->seed = config->seed;
     if (!config->has_seed && getrandom(&run->seed, sizeof run->seed, 0) != sizeof run->seed)
         return error_set(error, ERR_IO, "no random seed from the system; --seed gives one");
-    sampling_defaults(&params);
-    params.temperature = config->temperature;
-    params.top_p = config->top_p;
-    params.min_p = config->min_p;
-    params.top_k = config->top_k;
+    fill_sampling(config, &params);
     params.seed = run->seed;
-    return sampler_new(engine_shape(run->engine)->n_vocab, &run->sampler, error) &&
-           sampler_reset(run->sampler, &params, 0, run->prompt.ids, (uint32_t)run->prompt.n, error);
+    if (!sampler_new(engine_shape(run->engine)->n_vocab, &run->sampler, error)) return false;
+    sampler_set_text(run->sampler, sampler_text_of(engine_tokenizer(run->engine)));
+    return sampler_reset(run->sampler, &params, 0, run->prompt.ids, (uint32_t)run->prompt.n, error);
 }
 
 static bool forward(Run *run, const uint32_t *tokens, uint32_t n, LogitRows rows, float **ret_logits, Error *error)

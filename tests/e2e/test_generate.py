@@ -55,10 +55,29 @@ def test_threads_and_chunks_do_not_change_the_text():
     assert len(texts) == 1
 
 
+@pytest.mark.parametrize("options", [
+    ("--mirostat", "2", "--mirostat-tau", "3"), ("--typical-p", "0.5"), ("--top-n-sigma", "1"),
+    ("--xtc-probability", "1", "--xtc-threshold", "0.02"), ("--dynatemp-range", "0.7"),
+    ("--repetition-penalty", "1.5", "--repeat-last-n", "8"),
+])
+def test_samplers_change_the_text_and_repeat_by_seed(options):
+    plain = ("--raw", "-p", "la la la la la la la la", "--seed", "3", "-n", "24")
+    text = answer(*plain, *options)
+    assert text == answer(*plain, *options) != answer(*plain)
+
+
+def test_dry_ends_a_loop():
+    options = ("--raw", "-p", "The cat sat. " * 5 + "The cat", "--temperature", "0", "-n", "8")
+    assert answer(*options).startswith(" sat.")
+    assert not answer(*options, "--dry-multiplier", "5").startswith(" sat")
+
+
 @pytest.mark.parametrize("options, status, words", [
     (("-m", str(MODEL)), 2, "-p"),
     (("-m", str(MODEL), "-p", "x", "-f", "y"), 2, "-p"),
     (("-m", str(MODEL), "-p", "x", "--temperature", "hot"), 2, "temperature"),
+    (("-m", str(MODEL), "-p", "x", "--mirostat", "3"), 2, "mirostat"),
+    (("-m", str(MODEL), "-p", "x", "--xtc-probability", "-1"), 2, "xtc-probability"),
     (("-m", str(MODEL), "--raw", "-f", "/dev/null"), 1, "no tokens"),
     (("-m", "/nonexistent.gguf", "-p", "x"), 1, "/nonexistent.gguf"),
     (("-m", str(MODEL), "-p", "x", "-c", "9000"), 1, "8192"),
