@@ -59,9 +59,13 @@ static bool open_chat_template(Engine *engine, Error *error)
     buffer_init(&eos, MAX_PIECE_BYTES);
     bool ok = append_token_text(engine->tokenizer, tok_bos(engine->tokenizer), &bos, error) &&
               append_token_text(engine->tokenizer, tok_eos(engine->tokenizer), &eos, error);
+    Error *refusal = &engine->chat_template_error;
     if (ok && !chat_template_new(source.data, source.n, bos.data ? bos.data : "", eos.data ? eos.data : "",
-                                 &engine->chat_template, &engine->chat_template_error))
-        error_prefix(&engine->chat_template_error, "key 'tokenizer.chat_template'");
+                                 &engine->chat_template, refusal)) {
+        error_prefix(refusal, "key 'tokenizer.chat_template'");
+        ok = refusal->code != ERR_NO_MEMORY;
+        if (!ok) *error = *refusal;
+    }
     buffer_done(&bos);
     buffer_done(&eos);
     return ok;

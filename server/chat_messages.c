@@ -46,7 +46,7 @@ static bool append_part(Buffer *text, const cJSON *part, const char *path, Error
     return (!text->n || buffer_append(text, "\n", 1, error)) && buffer_append_text(text, piece, error);
 }
 
-static bool join_parts(cJSON *message, const cJSON *content, const char *path, Error *error)
+static bool join_parts(cJSON *message, cJSON *content, const char *path, Error *error)
 {
     Buffer text;
     size_t i = 0;
@@ -59,17 +59,18 @@ static bool join_parts(cJSON *message, const cJSON *content, const char *path, E
     }
     cJSON *joined = ok ? cJSON_CreateString(text.data) : NULL;
     buffer_done(&text);
-    if (ok && (!joined || !cJSON_ReplaceItemInObjectCaseSensitive(message, "content", joined))) {
-        cJSON_Delete(joined);
-        return no_memory(error);
-    }
-    return ok;
+    if (!ok) return false;
+    if (!joined) return no_memory(error);
+    /* It inherits the key: cJSON's own replacement by key makes an item without one when memory is out. */
+    joined->string = content->string;
+    content->string = NULL;
+    return cJSON_ReplaceItemViaPointer(message, content, joined) || no_memory(error);
 }
 
 static bool check_content(cJSON *message, const char *path, Error *error)
 {
-    const cJSON *content = json_member(message, "content");
-    if (!content) {
+    cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
+    if (!content || cJSON_IsNull(content)) {
         if (json_member(message, "tool_calls")) return true; /* an assistant's turn that only calls tools */
         return error_set_param(error, ERR_INVALID, path, "'%s' is missing", path);
     }

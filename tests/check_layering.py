@@ -25,7 +25,7 @@ LIBRARIES = (
     ("uv.h", ("server/", "tests/")),
     ("microhttpd.h", ("server/", "tests/")),
     ("ini.h", ("config/",)),
-    ("pcre2.h", ("engine/text/", "engine/sample/")),
+    ("pcre2.h", ("engine/text/", "engine/sample/", "tests/support/alloc_count.c")),
     ("utf8proc.h", ("engine/text/", "engine/sample/")),
     ("cjson/", ("engine/", "server/", "tests/")),
     ("cuda", ("kernels/", "engine/device", "tests/gpu/")),

@@ -124,10 +124,10 @@ static bool content_value(JinjaRun *run, const Wishes *wishes, const cJSON *cont
 /* JSON text to an object or the reverse, as the template wants it; what does not convert stays as it is. */
 static bool arguments_value(JinjaRun *run, const Wishes *wishes, const cJSON *arguments, JValue *ret)
 {
-    bool ok;
     if (cJSON_IsString(arguments) && !wishes->string_arguments) {
-        cJSON *parsed = cJSON_Parse(arguments->valuestring);
-        ok = cJSON_IsObject(parsed) ? jinja_copy_json(run, parsed, ret) : jinja_from_json(run, arguments, ret);
+        cJSON *parsed;
+        if (!jinja_parse_json(run, arguments->valuestring, &parsed)) return false;
+        bool ok = cJSON_IsObject(parsed) ? jinja_copy_json(run, parsed, ret) : jinja_from_json(run, arguments, ret);
         cJSON_Delete(parsed);
         return ok;
     }
@@ -348,53 +348,67 @@ static const char call_json[] =
     "\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"nEeDlE\":\"v\"}}}]},{\"role\":\"tool\",\"tool_call_id\":"
     "\"abcdefghi\",\"name\":\"f\",\"content\":\"r\"}]";
 
-/* Renders a conversation; true when the needle shows and none of the signs of a wrong form does. */
-static bool shows(const ChatTemplate *t, const char *messages, const char *const wrong[3])
+/*
+ * Renders a conversation: does the needle show, and none of the signs of a wrong form? A template that breaks shows
+ * nothing; only ERR_NO_MEMORY is a failure.
+ */
+static bool probe(const ChatTemplate *t, const char *messages, const char *const wrong[3], bool *ret_shows, Error *error)
 {
     cJSON *json = cJSON_Parse(messages), *tools = cJSON_Parse(tools_json);
     ChatInput input = {.messages = json, .tools = messages == call_json ? tools : NULL};
     ChatPrompt prompt;
-    Error error;
-    bool ok = json && tools && chat_template_render(t, &input, PROBE_BYTES, &prompt, &error);
-    if (ok) {
+    Error refusal = {0};
+    bool shows = false;
+    if (!json || !tools) {
+        error_set(&refusal, ERR_NO_MEMORY, "no memory to try a chat template");
+    } else if (chat_template_render(t, &input, PROBE_BYTES, &prompt, &refusal)) {
         const char *text = prompt.text.data ? prompt.text.data : "";
-        ok = strstr(text, "nEeDlE") != NULL;
-        for (size_t i = 0; i < 3; i++) ok = ok && !strstr(text, wrong[i]);
+        shows = strstr(text, "nEeDlE") != NULL;
+        for (size_t i = 0; i < 3; i++) shows = shows && !strstr(text, wrong[i]);
         chat_prompt_done(&prompt);
     }
     cJSON_Delete(json);
     cJSON_Delete(tools);
-    return ok;
+    if (refusal.code == ERR_NO_MEMORY) {
+        *error = refusal;
+        return false;
+    }
+    *ret_shows = shows;
+    return true;
 }
 
 /* The first combination under which a tool call shows. Without any, blank content: it breaks the fewest templates. */
-static void find_call_wishes(ChatTemplate *t)
+static bool find_call_wishes(ChatTemplate *t, Error *error)
 {
     static const char *const wrong[3] = {"'nEeDlE'", "\\\"nEeDlE", "None"};
     for (int kind = 0; kind < NO_CONTENT_KINDS; kind++) {
         for (int string = 0; string < 2; string++) {
+            bool shows = false;
             t->wishes.no_content = (NoContent)kind;
             t->wishes.string_arguments = string;
-            if (shows(t, call_json, wrong)) return;
+            if (!probe(t, call_json, wrong, &shows, error)) return false;
+            if (shows) return true;
         }
     }
     t->wishes.no_content = NO_CONTENT_BLANK;
     t->wishes.string_arguments = false;
+    return true;
 }
 
-static void find_wishes(ChatTemplate *t)
+static bool find_wishes(ChatTemplate *t, Error *error)
 {
     static const char *const wrong[3] = {"'text'", "\"text\"", "'type'"};
-    t->wishes = (Wishes){.takes_text = true, .takes_parts = true};
-    bool text = shows(t, "[{\"role\":\"user\",\"content\":\"nEeDlE\"}]", wrong);
     /* Two parts: a single one would be handed over as a string. */
-    bool parts = shows(t,
-                       "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"nEeDlE\"},{\"type\":\"text\","
-                       "\"text\":\"b\"}]}]",
-                       wrong);
+    static const char in_parts[] = "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"nEeDlE\"},{\"type\":"
+                                   "\"text\",\"text\":\"b\"}]}]";
+    bool text = false, parts = false;
+    t->wishes = (Wishes){.takes_text = true, .takes_parts = true};
+    if (!probe(t, "[{\"role\":\"user\",\"content\":\"nEeDlE\"}]", wrong, &text, error) ||
+        !probe(t, in_parts, wrong, &parts, error))
+        return false;
     t->wishes.takes_text = text || !parts;
     t->wishes.takes_parts = parts;
-    find_call_wishes(t);
+    return find_call_wishes(t, error);
 }
 
 bool chat_template_new(const char *source, size_t n, const char *bos, const char *eos, ChatTemplate **ret_template,
@@ -409,7 +423,7 @@ bool chat_template_new(const char *source, size_t n, const char *bos, const char
         (void)error_set(error, ERR_NO_MEMORY, "no memory for a chat template");
         goto fail;
     }
-    find_wishes(t);
+    if (!find_wishes(t, error)) goto fail;
     *ret_template = t;
     return true;
 fail:

@@ -287,9 +287,13 @@ static bool filter_tojson(JinjaRun *run, const JCall *call, JValue *ret)
 static bool filter_from_json(JinjaRun *run, const JCall *call, JValue *ret)
 {
     if (call->self.type != J_TEXT) return jinja_fail(run, "from_json needs a string");
-    char *copy = arena_copy(&run->arena, call->self.text->data, call->self.text->n);
-    if (!copy || !jinja_spend(run, call->self.text->n / 8)) return jinja_fail(run, "a text is too long for from_json");
-    cJSON *json = cJSON_ParseWithLengthOpts(copy, call->self.text->n + 1, NULL, true);
+    size_t n = call->self.text->n;
+    char *copy = jinja_alloc(run, n + 1, 1);
+    cJSON *json;
+    if (!copy || !jinja_spend(run, n / 8)) return false;
+    if (n) memcpy(copy, call->self.text->data, n);
+    if (memchr(copy, 0, n)) return jinja_fail(run, "from_json was given text that is not JSON");
+    if (!jinja_parse_json(run, copy, &json)) return false;
     if (!json) return jinja_fail(run, "from_json was given text that is not JSON");
     bool ok = jinja_copy_json(run, json, ret);
     cJSON_Delete(json);

@@ -276,7 +276,7 @@ static bool unescape_string(JLexer *lexer, size_t start, JText raw, JText *ret)
     }
     /* no escape stands for more bytes than it is written with */
     char *out = arena_alloc(lexer->arena, raw.n + 1);
-    if (!out) return lex_fail(lexer, start, "out of memory");
+    if (!out) return jinja_fail_memory(lexer->arena, raw.n + 1, line_of(lexer, start), lexer->error);
     size_t n = 0;
     for (size_t at = 0; at < raw.n;) {
         if (raw.data[at] != '\\') {

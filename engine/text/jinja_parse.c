@@ -24,7 +24,7 @@ JNode *jinja_node_new(JParser *parser, JNodeType type, uint32_t line)
 {
     JNode *node = arena_alloc(&parser->program->arena, sizeof *node);
     if (!node) {
-        (void)jinja_parse_fail(parser, line, "the template needs too much memory");
+        (void)jinja_fail_memory(&parser->program->arena, sizeof *node, line, parser->error);
         return NULL;
     }
     node->type = (uint8_t)type;

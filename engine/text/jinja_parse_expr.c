@@ -289,7 +289,7 @@ static JNode *parse_strings(JParser *parser)
             capacity = (text.n + more.n + 1) * 2;
             char *data = arena_alloc(&parser->program->arena, capacity);
             if (!data) {
-                (void)jinja_parse_fail(parser, line, "out of memory");
+                (void)jinja_fail_memory(&parser->program->arena, capacity, line, parser->error);
                 return NULL;
             }
             if (text.n) memcpy(data, text.data, text.n);

@@ -2,13 +2,24 @@
 #include "engine/text/jinja_run.h"
 #include "engine/text/jinja_utf8.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
+
+bool jinja_fail_memory(const Arena *arena, size_t n, uint32_t line, Error *error)
+{
+    size_t left = arena->max_bytes - arena->used_bytes;
+    if (n < left && left - n >= 16) return error_set(error, ERR_NO_MEMORY, "no memory for a template");
+    error_set(error, ERR_TEMPLATE, "the template needs more than %zu bytes of memory", arena->max_bytes);
+    return line ? error_prefix(error, "line %u", line) : false;
+}
 
 void *jinja_alloc(JinjaRun *run, size_t count, size_t size)
 {
     void *p = arena_array(&run->arena, count, size);
-    if (!p) (void)jinja_fail(run, "the template needs more than %zu bytes of memory", run->arena.max_bytes);
+    size_t bytes;
+    if (!p && __builtin_mul_overflow(count, size, &bytes)) bytes = SIZE_MAX;
+    if (!p) (void)jinja_fail_memory(&run->arena, bytes, run->line, run->error);
     return p;
 }
 
@@ -304,6 +315,15 @@ bool jinja_from_json(JinjaRun *run, const cJSON *json, JValue *ret)
     bool ok = cJSON_IsObject(json) ? from_object(run, json, ret) : from_array(run, json, ret);
     run->value_depth--;
     return ok;
+}
+
+bool jinja_parse_json(JinjaRun *run, const char *text, cJSON **ret_json)
+{
+    errno = 0; /* cJSON does not tell a broken text from a failed allocation, which sets this */
+    cJSON *json = cJSON_ParseWithOpts(text, NULL, true);
+    if (!json && errno == ENOMEM) return error_set(run->error, ERR_NO_MEMORY, "no memory for a template's JSON");
+    *ret_json = json;
+    return true;
 }
 
 bool jinja_copy_json(JinjaRun *run, const cJSON *json, JValue *ret)

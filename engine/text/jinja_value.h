@@ -147,6 +147,14 @@ LW_CHECK bool jinja_dict_set(JinjaRun *run, JDict *dict, const JValue *key, JVal
 LW_CHECK bool jinja_dict_set_text(JinjaRun *run, JDict *dict, JText key, JValue value);
 LW_CHECK bool jinja_dict_remove(JinjaRun *run, JDict *dict, const JValue *key);
 
+/*
+ * Why the arena had no n bytes: ERR_TEMPLATE when its maximum was in the way, else ERR_NO_MEMORY; returns false. line: 0
+ * for none.
+ */
+bool jinja_fail_memory(const Arena *arena, size_t n, uint32_t line, Error *error);
+
+/* Text that may be no JSON: then *ret_json is NULL. The caller ends the tree with cJSON_Delete. */
+LW_CHECK bool jinja_parse_json(JinjaRun *run, const char *text, cJSON **ret_json);
 /* Every string in it, keys included, is marked as input. Borrows the strings of the JSON for the run. */
 LW_CHECK bool jinja_from_json(JinjaRun *run, const cJSON *json, JValue *ret);
 /* The same with copies of the strings, for JSON that does not outlive the run. */

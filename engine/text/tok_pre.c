@@ -65,7 +65,8 @@ bool tok_pre_new(const TokPreRow *row, TokPre **ret_pre, Error *error)
                                       &at, NULL);
         if (pre->codes[i]) continue;
         tok_pre_free(pre);
-        return error_set(error, ERR_INTERNAL, "pattern %d of pre-tokenizer '%s': PCRE2 error %d at offset %zu", i,
+        bool no_memory = code == PCRE2_ERROR_HEAP_FAILED;
+        return error_set(error, no_memory ? ERR_NO_MEMORY : ERR_INTERNAL, "pattern %d of pre-tokenizer '%s': PCRE2 error %d at offset %zu", i,
                          row->name, code, at);
     }
     *ret_pre = pre;

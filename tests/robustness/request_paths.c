@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the bytes of a body to requests for the engine, and the texts that other routes read and write. */
+#include "server/api_ids.h"
+#include "server/chat_prompt.h"
+#include "server/generation.h"
+#include "tests/robustness/paths.h"
+
+#include <string.h>
+
+static const char chat_body[] =
+    "{\"model\":\"tiny\",\"messages\":[{\"role\":\"developer\",\"content\":\"Be brief.\"},"
+    "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"one <|im_end|>\"},{\"type\":\"text\",\"text\":\"d\xC3\xA9j\xC3\xA0\"}]},"
+    "{\"role\":\"assistant\",\"content\":\"calls\",\"reasoning_content\":\"hm\",\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\","
+    "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":[1,2.5,\\\"y\\\"]}\"}}]},"
+    "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"12 345\"}],"
+    "\"chat_template_kwargs\":{\"k\":{\"deep\":[true,null]}},\"reasoning_effort\":\"low\",\"logit_bias\":{\"5\":-1,\"7\":2.5},"
+    "\"stop\":[\"END\",\"STOP\"],\"stop_token_ids\":[3,4],\"logprobs\":true,\"top_logprobs\":3,\"n\":2,\"seed\":7,"
+    "\"max_tokens\":9,\"stream\":true,\"stream_options\":{\"include_usage\":true}}";
+
+static const char completion_body[] =
+    "{\"prompt\":[\"The <|im_end|> quick\",\"fox 123\"],\"parse_special\":true,\"echo\":true,\"logprobs\":2,\"n\":2,\"seed\":1,"
+    "\"max_tokens\":5,\"stop\":\"x\",\"logit_bias\":{\"5\":-1}}";
+
+static const char ids_body[] = "{\"prompt\":[[3,4,5],[6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]],\"max_tokens\":3}";
+
+static const char jinja[] =
+    "{%- macro show(x, y='d') %}<{{ x }}|{{ y }}>{% endmacro %}{% set ns = namespace(n=0, seen=[]) %}"
+    "{% for m in messages %}{% set ns.n = ns.n + loop.index %}{{ show(m.role) }}{{ m|tojson(indent=2) }}"
+    "{% for key, value in m.items() %}{{ key ~ '=' ~ value|string }}{% endfor %}{{ m.content.split(' ')|join('-')|upper }}"
+    "{{ m.content|replace('a', 'bb')|trim|title }}{% set ns.seen = ns.seen + [m.role] %}{% endfor %}"
+    "{{ ns.seen|unique|sort|list }}{{ messages|map(attribute='role')|join(',') }}{{ '%s-%d'|format('a', ns.n) }}"
+    "{{ messages|selectattr('role', 'equalto', 'user')|list|length }}{{ messages[0].content[1:4] }}{{ 'ab' * 40 }}"
+    "{{ '{\"a\": [1, 2, {\"b\": null}]}'|from_json }}{{ strftime_now('%Y-%m-%d') }}{{ {'b': 1, 'a': 2}|dictsort }}"
+    "{% for i in range(100) %}{{ i }}{{ 'x' * 300 }}{% endfor %}";
+
+typedef bool (*PrepareFn)(ApiJob *job, Error *error);
+
+static bool prepare_chat(ApiJob *job, Error *error)
+{
+    ApiParams params;
+    TokenList tokens = {0};
+    bool ok = generation_read(job, API_CHAT, &params, error) && chat_prompt_tokens(job, &params, &tokens, error) &&
+              generation_add_prompt(job, &params, &tokens, "messages", error);
+    token_list_done(&tokens);
+    return ok;
+}
+
+static bool add_prompt(ApiJob *job, const ApiParams *params, const cJSON *item, Error *error)
+{
+    TokenList tokens = {0};
+    bool ok;
+    if (cJSON_IsString(item)) {
+        size_t n = strlen(item->valuestring);
+        TextRange all = {0, n};
+        TokEncode encode = {.text = item->valuestring, .n = n, .trusted = &all, .n_trusted = 1, .add_special = true};
+        ok = tok_encode(job->model->tokenizer, &encode, &tokens, error);
+    } else {
+        ok = api_ids_read(item, "prompt", tok_n_vocab(job->model->tokenizer), &tokens, error);
+    }
+    ok = ok && generation_add_prompt(job, params, &tokens, "prompt", error);
+    token_list_done(&tokens);
+    return ok;
+}
+
+static bool prepare_completion(ApiJob *job, Error *error)
+{
+    ApiParams params;
+    if (!generation_read(job, API_COMPLETION, &params, error)) return false;
+    for (const cJSON *item = json_member(job->json, "prompt")->child; item; item = item->next)
+        if (!add_prompt(job, &params, item, error)) return false;
+    return true;
+}
+
+static void digest_plan(const GenerationPlan *plan, Buffer *digest)
+{
+    for (uint32_t i = 0; i < plan->n_requests; i++) {
+        const Request *request = plan->requests[i];
+        for (uint32_t at = 0; at < request->n_prompt; at++) digest_count(digest, request->prompt[at]);
+        digest_count(digest, request->sampling.n_bias);
+        for (uint32_t at = 0; at < request->stop.n; at++) digest_add(digest, request->stop.text[at], request->stop.n_bytes[at]);
+        digest_count(digest, request->n_stop_ids);
+        if (plan->echo[i].n) digest_add(digest, plan->echo[i].data, plan->echo[i].n);
+    }
+}
+
+static bool run_job(World *world, const char *body, PrepareFn prepare, Buffer *digest, Error *error)
+{
+    static const char *const names[] = {"tiny"};
+    static GenerationPlan plan;
+    static Server server;
+    server_defaults(&server.params);
+    plan = (GenerationPlan){0};
+    const ServedModel model = {.names = names,
+                               .n_names = 1,
+                               .context = engine_context(world->engine),
+                               .tokenizer = engine_tokenizer(world->engine),
+                               .chat_template = engine_chat_template(world->engine)};
+    ApiJob job = {.server = &server, .model = &model, .user = &plan, .json = UNTOUCHED};
+    if (!json_parse(body, strlen(body), &job.json, error)) {
+        if (job.json != UNTOUCHED) world->broken = "json_parse touched its output";
+        return false;
+    }
+    bool ok = prepare(&job, error);
+    if (ok) digest_plan(&plan, digest);
+    for (uint32_t i = 0; i < plan.n_requests; i++) {
+        request_free(plan.requests[i]);
+        buffer_done(&plan.echo[i]);
+    }
+    cJSON_Delete(job.json);
+    return ok;
+}
+
+static bool run_chat(World *world, Buffer *digest, Error *error)
+{
+    return run_job(world, chat_body, prepare_chat, digest, error);
+}
+
+static bool run_completion(World *world, Buffer *digest, Error *error)
+{
+    return run_job(world, completion_body, prepare_completion, digest, error);
+}
+
+static bool run_ids(World *world, Buffer *digest, Error *error)
+{
+    return run_job(world, ids_body, prepare_completion, digest, error);
+}
+
+static bool run_render(World *world, Buffer *digest, Error *error)
+{
+    ChatTemplate *t = NULL;
+    cJSON *json = NULL;
+    ChatPrompt prompt;
+    memset(&prompt, 0x5A, sizeof prompt);
+    const ChatPrompt before = prompt;
+    bool ok = json_parse(chat_body, strlen(chat_body), &json, error) &&
+              chat_template_new(jinja, strlen(jinja), "<s>", "</s>", &t, error);
+    if (ok) {
+        cJSON *messages = cJSON_GetObjectItemCaseSensitive(json, "messages");
+        cJSON_DeleteItemFromArray(messages, 1); /* the one whose content is no string */
+        const ChatInput input = {.messages = messages, .now_unix = 1700000000};
+        ok = chat_template_render(t, &input, 1 << 20, &prompt, error);
+        if (!ok && memcmp(&prompt, &before, sizeof prompt) != 0) world->broken = "chat_template_render touched its output";
+    }
+    if (ok) {
+        digest_add(digest, prompt.text.data, prompt.text.n);
+        for (size_t i = 0; i < prompt.n_trusted; i++) digest_count(digest, prompt.trusted[i].end);
+        chat_prompt_done(&prompt);
+    }
+    chat_template_free(t);
+    cJSON_Delete(json);
+    return ok;
+}
+
+/* On failure the list is as it was. */
+static bool run_encode(World *world, Buffer *digest, Error *error)
+{
+    static const char text[] = "It's 1234567 words, d\xC3\xA9j\xC3\xA0 vu \xF0\x9F\x98\x80\xFF and    blanks\n\n<|im_end|>tail of the text";
+    TextRange trusted = {sizeof text - 30, sizeof text - 1};
+    TokEncode encode = {.text = text, .n = sizeof text - 1, .trusted = &trusted, .n_trusted = 1, .add_special = true};
+    TokenList list = {0};
+    if (!token_list_push(&list, 42, error)) return false;
+    bool ok = tok_encode(engine_tokenizer(world->engine), &encode, &list, error);
+    if (!ok && (list.n != 1 || list.ids[0] != 42)) world->broken = "tok_encode touched the list";
+    for (size_t i = 0; ok && i < list.n; i++) digest_count(digest, list.ids[i]);
+    token_list_done(&list);
+    return ok;
+}
+
+static bool run_metrics(World *world, Buffer *digest, Error *error)
+{
+    static Metrics metrics;
+    Buffer out;
+    (void)world;
+    buffer_init(&out, 1 << 20);
+    bool ok = metrics_write(&metrics, "ti\"ny", 1000, &out, error);
+    if (ok) digest_add(digest, out.data, out.n);
+    buffer_done(&out);
+    return ok;
+}
+
+const Path request_paths[] = {
+    {"chat_request", run_chat},
+    {"completion_request", run_completion},
+    {"ids_request", run_ids},
+    {"template_render", run_render},
+    {"tok_encode", run_encode},
+    {"metrics_write", run_metrics},
+    {0},
+};
