@@ -3,8 +3,11 @@
 #include "config/config.h"
 #include "server/cmd/cmd.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -28,7 +31,18 @@ static void usage(FILE *out)
           out);
 }
 
-int main(int argc, char **argv)
+/* Or the next file or socket would get the number, and what is meant for a person would go into it. */
+static bool keep_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0) continue;
+        /* The wrong way round: reading or writing still fails. */
+        if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return false;
+    }
+    return true;
+}
+
+static int run(int argc, char **argv)
 {
     if (argc < 2) {
         usage(stderr);
@@ -55,4 +69,13 @@ int main(int argc, char **argv)
     fprintf(stderr, "longwave: unknown command '%s'\n", argv[1]);
     usage(stderr);
     return 2;
+}
+
+int main(int argc, char **argv)
+{
+    if (!keep_standard_streams()) return 1;
+    int status = run(argc, argv);
+    if (!ferror(stdout) && !fflush(stdout)) return status;
+    if (!status) fprintf(stderr, "longwave: cannot write the output: %s\n", strerror(errno));
+    return status ? status : 1;
 }

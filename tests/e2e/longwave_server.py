@@ -36,6 +36,17 @@ class Server:
         self.process = subprocess.Popen(
             [BINARY, "serve", "-m", str(model), "--port", str(self.port), "--log-level", "warn", *options],
             stdin=subprocess.DEVNULL)
+        self.wait_ready()
+
+    @classmethod
+    def attach(cls, process, port):
+        """A server that the test has started in its own way."""
+        server = cls.__new__(cls)
+        server.process, server.port = process, port
+        server.wait_ready()
+        return server
+
+    def wait_ready(self):
         deadline = time.monotonic() + 120
         while self.status("/health") != 200:
             if self.process.poll() is not None or time.monotonic() > deadline:
