@@ -129,6 +129,8 @@ static bool read_abort(const Buffer *body, cJSON **ret_json, const char **ret_id
     const cJSON *item = cJSON_IsObject(json) ? json_member(json, "request_id") : NULL;
     bool ok = item ? json_get_string(item, "request_id", ret_id, error)
                    : error_set_param(error, ERR_INVALID, "request_id", "'request_id' is missing");
+    /* Requests without an id of their own have the empty one. */
+    if (ok && !**ret_id) ok = error_set_param(error, ERR_INVALID, "request_id", "'request_id' is empty");
     if (ok)
         *ret_json = json;
     else

@@ -41,8 +41,8 @@ static void job_free(ApiJob *job)
 
 static void on_done(uv_work_t *work, int status)
 {
-    (void)status; /* never cancelled */
     ApiJob *job = work->data;
+    if (status) job->failed = !error_set(&job->error, ERR_CANCELLED, "the client left");
     job->server->n_jobs--;
     job->server->metrics.unknown_fields += job->unknown_fields;
     if (job->exchange) exchange_set_owner(job->exchange, NULL, NULL);
@@ -53,9 +53,12 @@ static void on_done(uv_work_t *work, int status)
     job_free(job);
 }
 
+/* A job that waits for a thread is not done at all. */
 static void on_closed(void *owner)
 {
-    ((ApiJob *)owner)->exchange = NULL;
+    ApiJob *job = owner;
+    job->exchange = NULL;
+    (void)uv_cancel((uv_req_t *)&job->work);
 }
 
 bool api_job_start(Server *server, Exchange *exchange, void *user, bool (*run)(ApiJob *, Error *), void (*done)(ApiJob *))

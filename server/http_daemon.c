@@ -58,13 +58,24 @@ static void on_prepare(uv_prepare_t *prepare)
     if (daemon->dirty) pump(daemon);
 }
 
-/* Neither MHD's timeout (reset by every byte) nor the kernel ends a client that sends one byte a second. */
+/* All bytes are read and the other side has closed. */
+static bool has_ended(int fd)
+{
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+/*
+ * Neither MHD's timeout (reset by every byte) nor the kernel ends a client that sends one byte a second. And MHD does not
+ * see an end that came together with the last bytes: its epoll is edge-triggered, a short read tells it that all is read.
+ */
 static void on_tick(uv_timer_t *timer)
 {
     HttpDaemon *daemon = timer->data;
     uint64_t now = clock_now_usec();
     for (HttpConnection *connection = daemon->connections; connection; connection = connection->next)
-        if (connection->deadline_usec && now > connection->deadline_usec) {
+        if (connection->deadline_usec && (now > connection->deadline_usec || has_ended(connection->fd))) {
             connection->deadline_usec = 0;
             shutdown(connection->fd, SHUT_RDWR);
         }

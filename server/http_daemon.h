@@ -16,6 +16,7 @@ typedef struct HttpParams {
     uv_loop_t *loop;
     int listen_fd; /* the daemon's once it has started */
     uint64_t max_body_bytes;
+    uint64_t max_held_bytes;  /* bodies and answers of all requests; beyond it, bodies are refused with 429 */
     size_t max_output_bytes;  /* a client with more unsent must take as much again every slow_client_ms, or is cut off */
     uint32_t slow_client_ms;
     uint32_t head_timeout_ms; /* from a connection's start, or its last answer, to the end of the next head */

@@ -74,6 +74,13 @@ static void watch_start(Exchange *exchange)
 
 /* ---- answers ---- */
 
+/* Bodies and answers of all clients together have a limit too. */
+static void hold(Exchange *exchange, size_t n)
+{
+    exchange->held_bytes += n;
+    exchange->daemon->held_bytes += n;
+}
+
 static void add_header(struct MHD_Response *response, const char *name, const char *value)
 {
     if (value) (void)MHD_add_response_header(response, name, value); /* fails only without memory */
@@ -91,6 +98,7 @@ void exchange_reply(Exchange *exchange, const HttpReply *reply)
         return;
     }
     exchange->status = reply->status;
+    hold(exchange, n);
     char seconds[16];
     snprintf(seconds, sizeof seconds, "%d", reply->retry_after_s);
     add_header(exchange->response, "Content-Type", reply->content_type);
@@ -112,10 +120,10 @@ static ssize_t read_stream(void *arg, uint64_t position, char *bytes, size_t max
     (void)position;
     Exchange *exchange = arg;
     if (exchange->dead) return MHD_CONTENT_READER_END_WITH_ERROR;
-    size_t n = exchange->out.n < max ? exchange->out.n : max;
+    size_t left = exchange->out.n - exchange->n_sent, n = left < max ? left : max;
     if (n) {
-        memcpy(bytes, exchange->out.data, n);
-        buffer_consume(&exchange->out, n);
+        memcpy(bytes, exchange->out.data + exchange->n_sent, n);
+        exchange->n_sent += n;
         exchange->taken_bytes += n;
         return (ssize_t)n;
     }
@@ -140,6 +148,14 @@ bool exchange_stream_begin(Exchange *exchange, Error *error)
     return true;
 }
 
+/* Never moves more than was sent: a large frame leaves in small pieces. */
+static void drop_sent(Exchange *exchange)
+{
+    if (exchange->n_sent < exchange->out.n - exchange->n_sent) return;
+    buffer_consume(&exchange->out, exchange->n_sent);
+    exchange->n_sent = 0;
+}
+
 /*
  * Much may be unsent because one frame is large. Too slow is who, with more unsent than the limit, takes less than the
  * limit in a whole span of patience.
@@ -148,7 +164,7 @@ static bool is_too_slow(Exchange *exchange)
 {
     const HttpParams *params = &exchange->daemon->params;
     uint64_t now = clock_now_usec();
-    if (exchange->out.n <= params->max_output_bytes) {
+    if (exchange->out.n - exchange->n_sent <= params->max_output_bytes) {
         exchange->late_usec = 0;
     } else if (!exchange->late_usec || exchange->taken_bytes - exchange->late_taken_bytes >= params->max_output_bytes) {
         exchange->late_usec = now;
@@ -161,6 +177,7 @@ bool exchange_stream_write(Exchange *exchange, const char *bytes, size_t n)
 {
     Error error;
     if (exchange->dead) return false;
+    drop_sent(exchange);
     if (!is_too_slow(exchange) && buffer_append(&exchange->out, bytes, n, &error)) {
         resume(exchange);
         return true;
@@ -181,14 +198,35 @@ void exchange_stream_end(Exchange *exchange, bool close)
 /* ---- framing ---- */
 
 typedef struct Framing {
-    unsigned lengths, codings;
+    unsigned lengths, codings, hosts;
     const char *length, *coding;
+    bool malformed;
 } Framing;
+
+/* RFC 9110, 5.6.2. MHD lets a blank before the colon pass as part of the name. */
+static bool is_token(const char *name)
+{
+    static const char marks[] = "!#$%&'*+-.^_`|~";
+    size_t n = 0;
+    while ((name[n] >= '0' && name[n] <= '9') || ((name[n] | 0x20) >= 'a' && (name[n] | 0x20) <= 'z') ||
+           (name[n] && strchr(marks, name[n])))
+        n++;
+    return n && !name[n];
+}
+
+/* MHD puts a folded value behind the name of its header. */
+static bool is_folded(const char *name, const char *plain)
+{
+    size_t n = strlen(plain);
+    return !strncasecmp(name, plain, n) && name[n];
+}
 
 static enum MHD_Result count_framing(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
 {
     (void)kind;
     Framing *framing = arg;
+    framing->malformed |= !is_token(name) || is_folded(name, "Content-Length") || is_folded(name, "Transfer-Encoding");
+    framing->hosts += !strcasecmp(name, "Host");
     if (!strcasecmp(name, "Content-Length")) {
         framing->lengths++;
         framing->length = value ? value : "";
@@ -201,6 +239,7 @@ static enum MHD_Result count_framing(void *arg, enum MHD_ValueKind kind, const c
 
 static void refuse(Exchange *exchange, int kind, const char *text)
 {
+    const HttpErrorRow *row = http_error_row(kind);
     Error error = {.code = ERR_INVALID};
     snprintf(error.text, sizeof error.text, "%s", text);
     Buffer body;
@@ -208,8 +247,8 @@ static void refuse(Exchange *exchange, int kind, const char *text)
     JsonOut out;
     json_begin(&out, &body);
     http_error_write(&out, kind, &error);
-    exchange_reply(exchange, &(HttpReply){.status = http_error_row(kind)->status, .content_type = "application/json",
-                                          .body = &body, .close = true});
+    exchange_reply(exchange, &(HttpReply){.status = row->status, .content_type = "application/json", .body = &body,
+                                          .retry_after_s = row->retry_after_s, .close = true});
     buffer_done(&body);
 }
 
@@ -219,7 +258,9 @@ static bool check_framing(Exchange *exchange, uint64_t *ret_length)
     Framing framing = {0};
     MHD_get_connection_values(exchange->mhd, MHD_HEADER_KIND, count_framing, &framing);
     *ret_length = framing.codings ? UINT64_MAX : 0;
-    if (framing.lengths + framing.codings > 1)
+    if (framing.malformed || framing.hosts > 1)
+        refuse(exchange, HTTP_ERR_FRAMING, framing.malformed ? "malformed header" : "more than one Host header");
+    else if (framing.lengths + framing.codings > 1)
         refuse(exchange, HTTP_ERR_FRAMING, "more than one Content-Length or Transfer-Encoding header");
     else if (framing.codings && strcasecmp(framing.coding, "chunked"))
         refuse(exchange, HTTP_ERR_TRANSFER_CODING, "the only transfer coding is 'chunked'");
@@ -283,14 +324,35 @@ static enum MHD_Result begin(HttpDaemon *daemon, struct MHD_Connection *mhd, con
     return exchange->response && length > SMALL_BODY_BYTES ? queue_response(exchange) : MHD_YES;
 }
 
+static void drop_body(Exchange *exchange)
+{
+    buffer_done(&exchange->body);
+    exchange->daemon->held_bytes -= exchange->held_bytes;
+    exchange->held_bytes = 0;
+}
+
+static void store(Exchange *exchange, const char *bytes, size_t n)
+{
+    Error error;
+    if (exchange->daemon->held_bytes + n > exchange->daemon->params.max_held_bytes)
+        refuse(exchange, ERR_BUSY, "too many large requests are under way; try again later");
+    else if (!buffer_append(&exchange->body, bytes, n, &error))
+        refuse(exchange, ERR_NO_MEMORY, "no memory for the request body");
+    else
+        hold(exchange, n);
+    if (exchange_replied(exchange)) drop_body(exchange);
+}
+
 static bool take_upload(Exchange *exchange, const char *bytes, size_t n)
 {
     uint64_t max = exchange->daemon->params.max_body_bytes;
-    Error error;
     if (exchange->response) return true; /* refused: read and dropped */
-    if (!exchange->dropped_bytes && n <= max - exchange->body.n) return buffer_append(&exchange->body, bytes, n, &error);
+    if (!exchange->dropped_bytes && n <= max - exchange->body.n) {
+        store(exchange, bytes, n);
+        return !exchange->dead;
+    }
     if (!exchange->dropped_bytes) exchange->dropped_bytes = exchange->body.n;
-    buffer_done(&exchange->body);
+    drop_body(exchange);
     exchange->dropped_bytes += n;
     return exchange->dropped_bytes / DROPPED_BODY_FACTOR <= max;
 }
@@ -342,7 +404,7 @@ void http_on_completed(void *arg, struct MHD_Connection *mhd, void **user, enum 
     if (exchange->next) exchange->next->link = exchange->link;
     daemon->n_exchanges--;
     if (exchange->response) MHD_destroy_response(exchange->response);
-    buffer_done(&exchange->body);
+    drop_body(exchange);
     buffer_done(&exchange->out);
     free(exchange->method);
     free(exchange->path);

@@ -22,6 +22,7 @@ struct HttpDaemon {
     HttpConnection *connections;
     Exchange *exchanges;
     uint32_t n_exchanges;
+    uint64_t held_bytes; /* by all exchanges */
 };
 
 struct Exchange {
@@ -38,8 +39,10 @@ struct Exchange {
     unsigned status;
     uv_poll_t *watch; /* for the client's departure */
     Buffer out;       /* of a stream */
+    size_t n_sent;    /* of out */
     uint64_t taken_bytes;                  /* of the stream, by the socket */
     uint64_t late_usec, late_taken_bytes;  /* since when, and since which byte, too much is unsent; 0: it is not */
+    uint64_t held_bytes;                   /* its body and its answer */
     bool dispatched, streaming, stream_ended, close_after, suspended, queued, dead;
 };
 

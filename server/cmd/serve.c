@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-enum { MAX_NAMES = 16, LOGIT_ROWS = 8 };
+enum { MAX_NAMES = 16, LOGIT_ROWS = 8, HELD_BODIES = 8 };
 
 typedef struct Serve {
     Config config;
@@ -123,6 +123,7 @@ static bool start_server(Serve *serve, Error *error)
     params.api_key_file = config->api_key_file;
     params.api_key = config->api_key;
     params.max_body_bytes = config->max_body;
+    if (params.max_held_bytes < HELD_BODIES * config->max_body) params.max_held_bytes = HELD_BODIES * config->max_body;
     params.max_queue_tokens = config->max_queue_tokens;
     params.max_output_tokens = config->max_output_tokens;
     params.drain_timeout_ms = config->drain_timeout_s * 1000;

@@ -297,6 +297,43 @@ Test(generation, large_frames_do_not_cut_off_a_client_that_reads)
     fixture_stop(fixture);
 }
 
+/* One thread prepares requests and a long prompt keeps it busy: what waits behind it must end with its client. */
+Test(generation, jobs_of_clients_that_left_are_not_begun)
+{
+    enum { CLIENTS = 8, PROMPT_BYTES = 3 << 20 };
+    static const char small[] = "{\"nobody_knows\":1,\"prompt\":\"a\",\"max_tokens\":1}";
+    setenv("UV_THREADPOOL_SIZE", "1", 1);
+    FixtureOptions options = fixture_defaults();
+    options.params.max_body_bytes = 2 * PROMPT_BYTES;
+    Fixture *fixture = fixture_start(&options);
+    char *body = malloc(PROMPT_BYTES + 64);
+    cr_assert_not_null(body);
+    int n = sprintf(body, "{\"prompt\":\"%0*d\"}", PROMPT_BYTES, 0);
+    memset(body + n - 2 - PROMPT_BYTES, 'e', PROMPT_BYTES);
+    int long_fd = http_connect(fixture_port(fixture)), fds[CLIENTS];
+    cr_assert(http_send_post(long_fd, COMPLETIONS, "", body));
+    free(body);
+    nap_ms(200);
+    for (int i = 0; i < CLIENTS; i++) {
+        fds[i] = http_connect(fixture_port(fixture));
+        cr_assert(http_send_post(fds[i], COMPLETIONS, "", small));
+    }
+    nap_ms(50);
+    for (int i = 0; i < CLIENTS; i++) close(fds[i]);
+    Buffer in;
+    buffer_init(&in, 1 << 20);
+    cr_expect_eq(http_read(long_fd, &in, "context_length_exceeded", 60000), HTTP_FOUND);
+    buffer_done(&in);
+    close(long_fd);
+    expect_post(fixture, COMPLETIONS, small, 200, "\"length\"");
+    http_ask(fixture_port(fixture), "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &in);
+    const char *line = strstr(in.data, "\nlongwave_unknown_fields_total{");
+    cr_assert(line != NULL);
+    cr_expect(eq(int, atoi(strchr(line, ' ') + 1), 1)); /* of the last request */
+    buffer_done(&in);
+    fixture_stop(fixture);
+}
+
 Test(generation, silent_streams_get_comments)
 {
     FixtureOptions options = fixture_defaults();
@@ -394,6 +431,7 @@ Test(generation, requests_can_be_aborted_by_id)
     cr_assert_eq(http_read(fd, &in, "data: ", 3000), HTTP_FOUND);
     expect_post(fixture, "/v1/abort", "{\"request_id\":\"other\"}", 200, "{\"aborted\":0}");
     expect_post(fixture, "/v1/abort", "{}", 400, "\"param\":\"request_id\"");
+    expect_post(fixture, "/v1/abort", "{\"request_id\":\"\"}", 400, "\"param\":\"request_id\"");
     char large[32 << 10];
     snprintf(large, sizeof large, "{\"request_id\":\"other\",\"x\":%20000d}", 1);
     expect_post(fixture, "/v1/abort", large, 400, "\"code\":\"too_large\"");

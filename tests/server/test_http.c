@@ -37,6 +37,12 @@ Test(http, framing_that_proxies_disagree_about_is_refused)
     expect_answer(port, POST "Content-Length: 15x\r\n\r\n" BODY, 400, "");
     expect_answer(port, POST "Content-Length: -5\r\n\r\n" BODY, 400, "");
     expect_answer(port, "GET /health HTTP/1.1\r\n\r\n", 400, "");
+    expect_answer(port, POST "Content-Length : 15\r\n\r\n" BODY, 400, "invalid_framing");
+    expect_answer(port, POST "Content-Length: 15\r\nTransfer-Encoding : chunked\r\n\r\n" BODY, 400, "invalid_framing");
+    expect_answer(port, POST "Content-Length:\r\n 15\r\n\r\n" BODY, 400, "invalid_framing");
+    expect_answer(port, POST "Transfer-Encoding:\r\n chunked\r\n\r\nf\r\n" BODY "\r\n0\r\n\r\n", 400, "invalid_framing");
+    expect_answer(port, POST "Host: y\r\nContent-Length: 15\r\n\r\n" BODY, 400, "more than one Host");
+    expect_answer(port, POST "X-a_b.~!: 1\r\nContent-Length: 15\r\n\r\n" BODY, 200, "\"count\":1");
     expect_answer(port, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, "{\"status\":\"ok\"}");
     fixture_stop(fixture);
 }
@@ -65,6 +71,56 @@ Test(http, bodies_are_limited)
     char chunked[1400];
     snprintf(chunked, sizeof chunked, POST "Transfer-Encoding: chunked\r\n\r\n3e9\r\n%s\r\n0\r\n\r\n", body);
     expect_answer(port, chunked, 413, "request_too_large");
+    fixture_stop(fixture);
+}
+
+/* Its last bytes and its end may come in one event. */
+Test(http, a_client_that_leaves_within_its_body_is_noticed)
+{
+    enum { CLIENTS = 8 };
+    FixtureOptions options = fixture_defaults();
+    options.params.body_timeout_ms = options.params.drain_timeout_ms = 60000;
+    Fixture *fixture = fixture_start(&options);
+    for (int i = 0; i < CLIENTS; i++) {
+        int fd = http_connect(fixture_port(fixture));
+        cr_assert(http_send(fd, POST "Content-Length: 15\r\n\r\n{\"con"));
+        close(fd);
+    }
+    expect_answer(fixture_port(fixture), "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, "ok");
+    fixture_drain(fixture);
+    cr_expect(fixture_ended(fixture, 10000));
+    fixture_stop(fixture);
+}
+
+Test(http, bodies_of_all_clients_together_are_limited)
+{
+    FixtureOptions options = fixture_defaults();
+    options.params.body_timeout_ms = 60000;
+    options.params.max_held_bytes = 4000;
+    Fixture *fixture = fixture_start(&options);
+    uint16_t port = fixture_port(fixture);
+    int fd = http_connect(port);
+    char part[3996];
+    memset(part, ' ', sizeof part - 1);
+    part[sizeof part - 1] = '\0';
+    cr_assert(http_send(fd, POST "Content-Length: 5000\r\n\r\n") && http_send(fd, part));
+    unsigned status = 0;
+    Buffer in;
+    for (int i = 0; i < 100 && status != 429; i++) { /* the part may still be on its way */
+        http_post(port, "/tokenize", BODY, &in);
+        status = http_status(&in);
+        if (status == 429) cr_expect(strstr(in.data, "Retry-After: ") != NULL);
+        buffer_done(&in);
+    }
+    cr_expect_eq(status, 429);
+    close(fd);
+    for (int i = 0; i < 300 && status != 200; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        http_post(port, "/tokenize", BODY, &in);
+        status = http_status(&in);
+        buffer_done(&in);
+    }
+    cr_expect_eq(status, 200);
     fixture_stop(fixture);
 }
 
