@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/clock.h"
 #include "engine/model/family.h"
 #include "engine/model/weights.h"
 #include "tests/support/gguf_open.h"
@@ -10,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -387,9 +387,9 @@ Test(test_gguf_hostile, many_alike_keys_open_in_time)
         gguf_writer_u32(&writer, key, i);
     }
     gguf_writer_finish(&writer, &bytes);
-    uint64_t start = clock_now_usec();
+    clock_t start = clock(); /* CPU time: a busy machine must not fail it */
     cr_assert(gguf_open_and_read(bytes.data, bytes.n, &error), "%s", error.text);
-    cr_assert_lt(clock_now_usec() - start, 5000000);
+    cr_assert_lt(clock() - start, 5 * CLOCKS_PER_SEC);
 }
 
 Test(test_gguf_hostile, a_million_layers)

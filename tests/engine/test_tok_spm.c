@@ -3,11 +3,11 @@
 #include "engine/text/utf8.h"
 #include "tests/support/token_cases.h"
 
-#include "base/clock.h"
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static Error error;
 
@@ -214,9 +214,9 @@ Test(test_tok_spm, long_runs_take_no_quadratic_time)
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         size_t n;
         char *text = repeated(units[i], 200000, &n);
-        uint64_t start = clock_now_usec();
+        clock_t start = clock(); /* CPU time: a busy machine must not fail it */
         TokenList list = encode(test.tokenizer, text, n, false, false);
-        cr_assert_lt(clock_now_usec() - start, 20000000);
+        cr_assert_lt(clock() - start, 20 * CLOCKS_PER_SEC);
         check_text(test.tokenizer, &list, (uint8_t *)text, n, 0);
         token_list_done(&list);
         free(text);
