@@ -26,15 +26,6 @@ static void free_blocks(ArenaBlock *block)
     }
 }
 
-void arena_clear(Arena *arena)
-{
-    arena->used_bytes = 0;
-    if (!arena->head) return;
-    free_blocks(arena->head->next);
-    arena->head->next = NULL;
-    arena->head->used = 0;
-}
-
 void arena_done(Arena *arena)
 {
     free_blocks(arena->head);

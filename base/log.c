@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -28,26 +29,13 @@ bool log_enabled(LogLevel level)
     return (int)level <= atomic_load_explicit(&current_level, memory_order_relaxed);
 }
 
-/* Length of the valid UTF-8 code point at p, 0 when there is none. */
-static size_t code_point_bytes(const unsigned char *p)
-{
-    if (p[0] < 0x80) return 1;
-    size_t n = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
-    if (p[0] < 0xC2 || p[0] > 0xF4) return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xC0) != 0x80) return 0;
-    bool overlong = (p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xF0 && p[1] < 0x90);
-    bool outside = (p[0] == 0xED && p[1] > 0x9F) || (p[0] == 0xF4 && p[1] > 0x8F);
-    return overlong || outside ? 0 : n;
-}
-
 /* Appends one code point of *text as it may stand inside a JSON string and moves on; false when there is no room. */
 static bool put_escaped(char *out, size_t room, size_t *n, const unsigned char **text)
 {
     char piece[8];
     const unsigned char *p = *text;
-    size_t bytes = code_point_bytes(p);
-    if (!bytes)
+    size_t bytes;
+    if (utf8_step(p, strnlen((const char *)p, 4), &bytes) != UTF8_WHOLE)
         snprintf(piece, sizeof piece, "\xEF\xBF\xBD");
     else if (*p == '"' || *p == '\\')
         snprintf(piece, sizeof piece, "\\%c", *p);
@@ -61,7 +49,7 @@ static bool put_escaped(char *out, size_t room, size_t *n, const unsigned char *
     if (*n + length > room) return false;
     memcpy(out + *n, piece, length);
     *n += length;
-    *text = p + (bytes ? bytes : 1);
+    *text = p + bytes;
     return true;
 }
 

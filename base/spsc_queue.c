@@ -70,12 +70,3 @@ bool spsc_pop(SpscQueue *queue, void *ret_item)
     atomic_store_explicit(&queue->head, head + 1, memory_order_release);
     return true;
 }
-
-size_t spsc_count(const SpscQueue *queue)
-{
-    /* Head first: it may only grow meanwhile, so the difference never wraps below zero. */
-    size_t head = atomic_load_explicit(&queue->head, memory_order_acquire);
-    size_t tail = atomic_load_explicit(&queue->tail, memory_order_acquire);
-    size_t count = tail - head;
-    return count > queue->mask + 1 ? queue->mask + 1 : count;
-}

@@ -15,4 +15,3 @@ void spsc_free(SpscQueue *queue); /* NULL is fine; no thread may use it any more
 
 LW_CHECK bool spsc_push(SpscQueue *queue, const void *item); /* producer; false: full */
 LW_CHECK bool spsc_pop(SpscQueue *queue, void *ret_item);    /* consumer; false: empty */
-size_t spsc_count(const SpscQueue *queue);                   /* either side; a moment's view */

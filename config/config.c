@@ -97,6 +97,10 @@ static bool apply_environment(CommandId command, Config *config, Error *error)
 
 static bool apply_command_line(const CommandLine *line, Config *config, Error *error)
 {
+    /* First all rivals: what the command line itself says of both stays. */
+    for (size_t i = 0; i < config_n_options; i++)
+        if (line->value[i] && config_options[i].rival_offset)
+            *(const char **)((char *)config + config_options[i].rival_offset) = NULL;
     for (size_t i = 0; i < config_n_options; i++) {
         const ConfigOption *option = &config_options[i];
         char flag[64];

@@ -19,6 +19,16 @@ typedef enum CommandId {
     CMD_BENCH = 16,
 } CommandId;
 
+/* Every subcommand. */
+typedef struct ConfigCommand {
+    CommandId id;
+    const char *name;
+    const char *what;
+} ConfigCommand;
+extern const ConfigCommand config_commands[];
+extern const size_t config_n_commands;
+const char *config_command_name(CommandId command);
+
 typedef struct Config {
     Arena arena;
     const char *config; /* path of the file that was read; NULL: none */

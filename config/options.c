@@ -11,7 +11,7 @@ enum {
 };
 
 const ConfigCommand config_commands[] = {
-    {CMD_SERVE, "serve", "answer the OpenAI HTTP API"},
+    {CMD_SERVE, "serve", "serve a model over the OpenAI HTTP API"},
     {CMD_GENERATE, "generate", "answer one prompt on the terminal"},
     {CMD_TOKENIZE, "tokenize", "show the token ids of a text"},
     {CMD_INSPECT, "inspect", "show what a GGUF file or a named shape holds and needs"},
@@ -30,7 +30,7 @@ const ConfigOption config_options[] = {
     {"config", .kind = OPTION_TEXT, FIELD(config), .commands = MODEL_USERS, .metavar = "PATH",
      .help = "INI file with options; the environment and the command line win over it"},
 
-    {"model", 'm', OPTION_TEXT, FIELD(model), .section = "model", .commands = MODEL_USERS,
+    {"model", 'm', OPTION_TEXT, FIELD(model), .rival_offset = offsetof(Config, shape), .section = "model", .commands = MODEL_USERS,
      .required = CMD_SERVE | CMD_GENERATE | CMD_TOKENIZE, .metavar = "PATH", .help = "GGUF file"},
     {"alias", .kind = OPTION_TEXT, FIELD(alias), .shown = "the file's general.name", .section = "model",
      .commands = CMD_SERVE, .metavar = "NAME[,NAME...]", .help = "model names that requests use"},
@@ -129,7 +129,7 @@ const ConfigOption config_options[] = {
     {"special", .kind = OPTION_FLAG, FIELD(special), .fallback = "off", .commands = CMD_TOKENIZE,
      .help = "take control tokens in the text as such, not as plain text"},
 
-    {"shape", .kind = OPTION_TEXT, FIELD(shape), .commands = CMD_INSPECT, .metavar = "NAME",
+    {"shape", .kind = OPTION_TEXT, FIELD(shape), .rival_offset = offsetof(Config, model), .commands = CMD_INSPECT, .metavar = "NAME",
      .help = "a named shape instead of a file, such as llama-3.1-8b"},
     {"tensors", .kind = OPTION_FLAG, FIELD(tensors), .fallback = "off", .commands = CMD_INSPECT,
      .help = "list every tensor"},

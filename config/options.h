@@ -30,6 +30,7 @@ typedef struct ConfigOption {
     uint16_t width;       /* bytes of the field */
     uint32_t offset;      /* of the field in Config */
     uint32_t seen_offset; /* of a bool that turns true when the option is given; 0: none */
+    uint32_t rival_offset; /* of a text that yields when the command line gives this option; 0: none */
     const char *fallback; /* default, in the option's own notation; NULL: the field stays NULL */
     const char *shown;    /* how help shows the default when the notation would not tell; NULL: as it is */
     uint64_t min, max;    /* whole numbers */
@@ -45,14 +46,6 @@ typedef struct ConfigOption {
 extern const ConfigOption config_options[];
 extern const size_t config_n_options;
 
-typedef struct ConfigCommand {
-    CommandId id;
-    const char *name;
-    const char *what;
-} ConfigCommand;
-extern const ConfigCommand config_commands[];
-extern const size_t config_n_commands;
-const char *config_command_name(CommandId command);
 
 /* The option of this name (n bytes, '-' equals '_'), or NULL. */
 const ConfigOption *option_find(const char *name, size_t n);

@@ -58,7 +58,7 @@ static bool ends(const Answer *answer, uint32_t id)
 bool answer_take(Answer *answer, uint32_t id, AnswerState *ret_state, Error *error)
 {
     const Request *request = answer->request;
-    bool is_end = ends(answer, id), stopped = false;
+    bool is_end = ends(answer, id), stopped = false, may_end = answer_may_end(answer);
     bool is_last = is_end || answer->n_tokens + 1 >= request->max_tokens;
     bool shows = !tok_is_end(answer->tokenizer, id) && (!is_end || request->stop.include);
     buffer_clear(&answer->piece);
@@ -66,7 +66,9 @@ bool answer_take(Answer *answer, uint32_t id, AnswerState *ret_state, Error *err
     if (shows && !tok_stream_push(&answer->stream, answer->tokenizer, id, false, &answer->piece, error))
         return false;
     if (is_last && !tok_stream_flush(&answer->stream, &answer->piece, error)) return false;
-    if (!stop_push(answer->stop, answer->piece.data, answer->piece.n, &answer->text, &stopped, error)) return false;
+    bool ok = may_end ? stop_push(answer->stop, answer->piece.data, answer->piece.n, &answer->text, &stopped, error)
+                      : buffer_append(&answer->text, answer->piece.data, answer->piece.n, error);
+    if (!ok) return false;
     if (is_last && !stop_flush(answer->stop, &answer->text, error)) return false;
     answer->n_tokens++;
     *ret_state = is_end || stopped ? ANSWER_STOPPED : is_last ? ANSWER_FULL : ANSWER_OPEN;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/api_answer_logprobs.h"
-#include "engine/text/utf8.h"
+#include "base/utf8.h"
 
 #include <math.h>
 

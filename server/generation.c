@@ -24,7 +24,7 @@ struct Generation {
     Exchange *exchange; /* NULL: over for the client */
     Generation *next, **link;
     ApiAnswer answer;
-    char model[128], request_id[130];
+    char request_id[130];
     uint32_t n_choices; /* of one part */
     uint32_t n_parts, n_open, n_choices_left;
     Part *parts;
@@ -314,7 +314,7 @@ static void fill_answer(Generation *generation, const ApiJob *job, const Generat
     ApiAnswer *answer = &generation->answer;
     answer->kind = plan->kind;
     answer->created_unix = clock_unix_seconds();
-    answer->model = generation->model;
+    answer->model = plan->model;
     answer->fingerprint = job->model->fingerprint;
     answer->tokenizer = job->model->tokenizer;
     answer->want_logprobs = plan->want_logprobs;
@@ -329,7 +329,6 @@ static Generation *generation_new(ApiJob *job, const GenerationPlan *plan, Error
     Generation *generation = calloc(1, sizeof *generation);
     if (!generation) goto no_memory;
     generation->server = job->server;
-    memcpy(generation->model, plan->model, sizeof plan->model);
     memcpy(generation->request_id, plan->request_id, sizeof plan->request_id);
     generation->n_choices = plan->n_choices;
     generation->parts = calloc(plan->n_requests, sizeof *generation->parts);

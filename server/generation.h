@@ -19,7 +19,8 @@ typedef struct GenerationPlan {
     Buffer echo[GENERATION_MAX_PROMPTS];       /* text of the prompt, where it is to be repeated */
     bool stream, include_usage, want_logprobs;
     uint32_t n_top_logprobs;
-    char model[128], request_id[130];
+    const char *model; /* one of the served names */
+    char request_id[130];
 } GenerationPlan;
 
 /* Starts the job; run fills job->user, a GenerationPlan that is zeroed before. */

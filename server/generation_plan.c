@@ -8,11 +8,13 @@
 
 enum { COMPLETION_DEFAULT_TOKENS = 16, REQUEST_SLACK_BYTES = 4 << 20 };
 
-static bool check_model(ApiJob *job, const char *name, Error *error)
+static bool find_model(ApiJob *job, const char *name, const char **ret_name, Error *error)
 {
-    if (!name) return true;
     for (size_t i = 0; i < job->model->n_names; i++)
-        if (!strcmp(job->model->names[i], name)) return true;
+        if (!name || !strcmp(job->model->names[i], name)) {
+            *ret_name = job->model->names[i];
+            return true;
+        }
     job->fault = HTTP_ERR_MODEL;
     return error_set_param(error, ERR_NOT_FOUND, "model", "the model '%.100s' does not exist here; this server has '%.100s'",
                            name, job->model->names[0]);
@@ -22,14 +24,13 @@ bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *
 {
     GenerationPlan *plan = job->user;
     if (!api_params_read(job->json, route, tok_n_vocab(job->model->tokenizer), ret_params, error)) return false;
-    if (!check_model(job, ret_params->model, error)) return false;
+    if (!find_model(job, ret_params->model, &plan->model, error)) return false;
     job->unknown_fields = ret_params->unknown_fields;
     plan->stream = ret_params->stream;
     plan->include_usage = ret_params->include_usage;
     plan->want_logprobs = ret_params->logprobs;
     plan->n_top_logprobs = (uint32_t)ret_params->top_logprobs;
     plan->n_choices = (uint32_t)ret_params->n;
-    snprintf(plan->model, sizeof plan->model, "%s", ret_params->model ? ret_params->model : job->model->names[0]);
     if (ret_params->request_id) snprintf(plan->request_id, sizeof plan->request_id, "%s", ret_params->request_id);
     return true;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/json_out.h"
-#include "engine/text/utf8.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* longwave: picks the subcommand. Wiring only; each subcommand is one file in server/cmd/ and one row here. */
+/* longwave: picks the subcommand. Wiring only; each subcommand is one file in server/cmd/ and one row here and one of config_commands. */
 #include "config/config.h"
 #include "server/cmd/cmd.h"
 
@@ -10,22 +10,25 @@
 #include <unistd.h>
 
 static const struct {
-    const char *name;
+    CommandId id;
     CmdMain run;
-    const char *what;
-} commands[] = {
-    {"serve", cmd_serve, "serve a model over the OpenAI HTTP API"},
-    {"generate", cmd_generate, "answer one prompt on the terminal"},
-    {"inspect", cmd_inspect, "show what a GGUF file or a named shape holds and needs"},
-    {"tokenize", cmd_tokenize, "show the token ids of a text"},
-    {"bench", cmd_bench, "measure how fast a model or the kernels are on this machine"},
-    {NULL, NULL, NULL},
+} mains[] = {
+    {CMD_SERVE, cmd_serve},       {CMD_GENERATE, cmd_generate}, {CMD_TOKENIZE, cmd_tokenize},
+    {CMD_INSPECT, cmd_inspect},   {CMD_BENCH, cmd_bench},
 };
+
+static CmdMain find_main(const char *name)
+{
+    for (size_t i = 0; i < sizeof mains / sizeof *mains; i++)
+        if (!strcmp(config_command_name(mains[i].id), name)) return mains[i].run;
+    return NULL;
+}
 
 static void usage(FILE *out)
 {
     fputs("usage: longwave COMMAND [OPTIONS]\n\ncommands:\n", out);
-    for (size_t i = 0; commands[i].name; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].what);
+    for (size_t i = 0; i < config_n_commands; i++)
+        fprintf(out, "  %-10s %s\n", config_commands[i].name, config_commands[i].what);
     fputs("\n'longwave COMMAND --help' lists a command's options; 'longwave --version' prints the version,\n"
           "'longwave --options-example' an example configuration, '--options-reference' the reference in Markdown.\n",
           out);
@@ -64,8 +67,8 @@ static int run(int argc, char **argv)
         config_print_example();
         return 0;
     }
-    for (size_t i = 0; commands[i].name; i++)
-        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 2, argv + 2);
+    CmdMain cmd = find_main(argv[1]);
+    if (cmd) return cmd(argc - 2, argv + 2);
     fprintf(stderr, "longwave: unknown command '%s'\n", argv[1]);
     usage(stderr);
     return 2;

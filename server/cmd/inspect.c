@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cmd/inspect.h"
 #include "engine/model/weights.h"
-#include "engine/text/utf8.h"
+#include "base/utf8.h"
 #include "server/cmd/cmd.h"
 
 #include <stdio.h>
@@ -11,18 +11,9 @@ const DType inspect_kv_types[INSPECT_N_KV_TYPES] = {DTYPE_F32, DTYPE_F16, DTYPE_
 
 enum { MAX_OUTPUT_BYTES = 1 << 30 };
 
-/* What a terminal could obey: C0 and C1 controls, line separators (U+2028, U+2029), changes of direction (U+202A..E).
- */
-static bool is_control(const uint8_t *at, size_t n)
-{
-    if (n == 1) return at[0] < 0x20 || at[0] == 0x7F;
-    if (n == 2) return at[0] == 0xC2 && at[1] < 0xA0;
-    return n == 3 && at[0] == 0xE2 && at[1] == 0x80 && at[2] >= 0xA8 && at[2] <= 0xAE;
-}
-
 static bool append_point(Buffer *out, const uint8_t *at, size_t n, bool one_line, Error *error)
 {
-    if (!one_line || !is_control(at, n)) return buffer_append(out, at, n, error);
+    if (!one_line || !utf8_is_control(at, n)) return buffer_append(out, at, n, error);
     if (*at == '\n') return buffer_append_text(out, "\\n", error);
     for (size_t i = 0; i < n; i++)
         if (!buffer_printf(out, error, "\\x%02x", at[i])) return false;

@@ -2,7 +2,7 @@
 /* longwave tokenize: one line a token, its id and its bytes as a quoted string; or one JSON object. */
 #include "config/config.h"
 #include "engine/text/tokenizer.h"
-#include "engine/text/utf8.h"
+#include "base/utf8.h"
 #include "server/cmd/cmd.h"
 #include "server/cmd/prompt.h"
 
@@ -12,19 +12,19 @@
 
 enum { MAX_TEXT_BYTES = 256 << 20, MAX_OUTPUT_BYTES = 1 << 30 };
 
-/* C0 and C1 controls and DEL: a terminal could obey them, and a line would break. */
-static bool is_control(const uint8_t *at, size_t n)
+/* The code point of what utf8_is_control found; U+0080 to U+009F have their number as second byte. */
+static unsigned control_number(const uint8_t *at, size_t n)
 {
-    return n == 1 ? *at < 0x20 || *at == 0x7F : n == 2 && at[0] == 0xC2 && at[1] < 0xA0;
+    return n == 3 ? 0x2000u + (at[2] & 0x3Fu) : at[n - 1];
 }
 
-/* Printable text as it is, the rest as \n or \xHH; in JSON, where every piece is UTF-8, as \u00HH. */
+/* Printable text as it is, the rest as \n or \xHH; in JSON, where every piece is UTF-8, as \uHHHH. */
 static bool append_quoted(Buffer *out, const Buffer *piece, bool json, Error *error)
 {
     bool ok = buffer_append_text(out, "\"", error);
     for (size_t i = 0, len; ok && i < piece->n; i += len) {
         const uint8_t *at = (const uint8_t *)piece->data + i;
-        bool shown = utf8_step(at, piece->n - i, &len) == UTF8_WHOLE && !is_control(at, len);
+        bool shown = utf8_step(at, piece->n - i, &len) == UTF8_WHOLE && !utf8_is_control(at, len);
         if (*at == '\n')
             ok = buffer_append_text(out, "\\n", error);
         else if (*at == '"' || *at == '\\')
@@ -32,7 +32,7 @@ static bool append_quoted(Buffer *out, const Buffer *piece, bool json, Error *er
         else if (shown)
             ok = buffer_append(out, at, len, error);
         else if (json)
-            ok = buffer_printf(out, error, "\\u%04x", at[len - 1]); /* U+0080..U+009F: the second byte is the number */
+            ok = buffer_printf(out, error, "\\u%04x", control_number(at, len));
         else
             for (size_t k = 0; ok && k < len; k++) ok = buffer_printf(out, error, "\\x%02x", at[k]);
     }

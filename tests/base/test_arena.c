@@ -28,26 +28,6 @@ Test(arena, memory_is_zeroed_aligned_and_apart)
     arena_done(&arena);
 }
 
-/* Reused blocks hold old bytes: a fresh allocation must not show them. */
-Test(arena, clear_reuses_and_zeroes_again)
-{
-    Arena arena;
-    arena_init(&arena, 1024, 4096);
-    for (int round = 0; round < 50; round++) {
-        for (int i = 0; i < 4; i++) {
-            char *p = arena_alloc(&arena, 1000);
-            cr_assert_not_null(p, "round %d: the maximum counts since the last clear", round);
-            cr_assert(all_zero(p, 1000));
-            memset(p, 0xFF, 1000);
-        }
-        arena_clear(&arena);
-        cr_assert_eq(arena.used_bytes, 0);
-    }
-    arena_done(&arena);
-    arena_clear(&arena);
-    arena_done(&arena);
-}
-
 Test(arena, maximum)
 {
     Arena arena;

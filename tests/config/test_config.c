@@ -108,6 +108,28 @@ Test(config, one_file_serves_all_commands)
     unlink(path);
 }
 
+Test(config, a_shape_or_a_file_of_the_command_line_wins_over_the_other_from_elsewhere)
+{
+    Config config;
+    Error error;
+    bool help;
+    setenv("LONGWAVE_MODEL", "env.gguf", 1);
+    cr_assert(config_load(CMD_INSPECT, 2, (char *[]){"--shape", "s", NULL}, &config, &help, &error), "%s", error.text);
+    cr_assert_null(config.model);
+    cr_assert_str_eq(config.shape, "s");
+    config_done(&config);
+    setenv("LONGWAVE_SHAPE", "env-shape", 1);
+    cr_assert(config_load(CMD_INSPECT, 2, (char *[]){"-m", "m.gguf", NULL}, &config, &help, &error), "%s", error.text);
+    cr_assert_null(config.shape);
+    cr_assert_str_eq(config.model, "m.gguf");
+    config_done(&config);
+    char *both[] = {"--shape", "s", "-m", "m.gguf", NULL};
+    cr_assert(config_load(CMD_INSPECT, 4, both, &config, &help, &error), "%s", error.text);
+    cr_assert_str_eq(config.shape, "s");
+    cr_assert_str_eq(config.model, "m.gguf");
+    config_done(&config);
+}
+
 Test(config, environment_of_other_commands_is_ignored)
 {
     setenv("LONGWAVE_PORT", "tcp://10.0.0.1:80", 1); /* what Kubernetes sets for a service called longwave */

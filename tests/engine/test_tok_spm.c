@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SentencePiece vocabularies: ids equal llama.cpp's (tests/golden/make_tokens_spm.py), cruel texts, broken files. */
-#include "engine/text/utf8.h"
+#include "base/utf8.h"
 #include "tests/support/token_cases.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/text/utf8.h"
+#include "base/utf8.h"
 #include "tests/support/token_cases.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Token ids equal the reference tokenizers'; tests/golden/make_tokens.py tells which and how. */
-#include "engine/text/utf8.h"
+#include "base/utf8.h"
 #include "tests/support/token_cases.h"
 
 #include <criterion/criterion.h>

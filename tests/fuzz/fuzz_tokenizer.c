@@ -5,7 +5,7 @@
  * must give back the text with its dead bytes repaired.
  */
 #include "engine/text/tokenizer.h"
-#include "engine/text/utf8.h"
+#include "base/utf8.h"
 #include "tests/support/tiny_vocab.h"
 
 #include <stdlib.h>

@@ -111,6 +111,29 @@ Test(sched, stop_ids_end_it_without_their_text)
     rig_free(rig);
 }
 
+/* A stop string counts once it begins behind the text that min_tokens asks for. */
+Test(sched, min_tokens_holds_stop_strings_back)
+{
+    Speaker speaker = {1, "xabxabx"};
+    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 64);
+    const char *const text[] = {"ab"};
+    const size_t n_bytes[] = {2};
+    static const char *const wanted[] = {"x", "x", "xabx", "xabx"};
+    const uint32_t min_tokens[] = {0, 1, 2, 4};
+    for (RequestId id = 1; id <= 4; id++) {
+        Request *request = request_of(id, "x");
+        request->stop = (StopStrings){.text = text, .n_bytes = n_bytes, .n = 1};
+        request->min_tokens = min_tokens[id - 1];
+        rig_submit(rig, request);
+    }
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    for (RequestId id = 1; id <= 4; id++) {
+        cr_assert_str_eq(rig->recorder.requests[id].choices[0].text, wanted[id - 1]);
+        cr_assert_eq(rig->recorder.requests[id].choices[0].finish, FINISH_STOP);
+    }
+    rig_free(rig);
+}
+
 Test(sched, ignore_eos_goes_on_and_end_tokens_stay_unseen)
 {
     const uint32_t script[] = {byte_id('a'), TINY_IM_END, byte_id('b'), TINY_ENDOFTEXT, TINY_IM_START, byte_id('c')};

@@ -276,6 +276,16 @@ Test(generation, a_client_that_does_not_read_is_cut_off)
     fixture_stop(fixture);
 }
 
+Test(generation, the_answer_names_the_model_in_full)
+{
+    Fixture *fixture = start(20);
+    expect_post(fixture, COMPLETIONS, "{\"model\":\"" FIXTURE_LONG_NAME "\",\"prompt\":\"abc\",\"max_tokens\":1}", 200,
+                "\"model\":\"" FIXTURE_LONG_NAME "\"");
+    expect_post(fixture, COMPLETIONS, "{\"model\":\"alias/tiny\",\"prompt\":\"abc\",\"max_tokens\":1}", 200,
+                "\"model\":\"alias/tiny\"");
+    fixture_stop(fixture);
+}
+
 Test(generation, large_frames_do_not_cut_off_a_client_that_reads)
 {
     FixtureOptions options = fixture_defaults();

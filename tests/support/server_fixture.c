@@ -24,7 +24,7 @@ struct Fixture {
     ServedModel model;
 };
 
-static const char *const names[] = {"tiny", "alias/tiny"};
+static const char *const names[] = {"tiny", "alias/tiny", FIXTURE_LONG_NAME};
 
 static void need(bool ok, const char *what, const Error *error)
 {
@@ -56,7 +56,7 @@ static void load_model(Fixture *fixture)
     need(gguf_get_string(fixture->gguf, "tokenizer.chat_template", &source, &error), "template", &error);
     need(chat_template_new(source.data, source.n, "", "<|im_end|>", &fixture->chat_template, &error), "template", &error);
     fixture->model = (ServedModel){
-        .names = names, .n_names = 2, .architecture = "llama", .fingerprint = "fp_test", .size_bytes = fixture->file.n,
+        .names = names, .n_names = 3, .architecture = "llama", .fingerprint = "fp_test", .size_bytes = fixture->file.n,
         .created_unix = 1700000000, .context = 512, .tokenizer = fixture->tokenizer, .chat_template = fixture->chat_template,
     };
 }

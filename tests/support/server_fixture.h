@@ -4,6 +4,11 @@
 #include "server/server.h"
 #include "tests/support/fake_worker.h"
 
+/* The names are tiny, alias/tiny and this one. */
+#define FIXTURE_LONG_NAME                                                                                              \
+    "a/name/that/is/longer/than/most/buffers/would/be/0123456789012345678901234567890123456789012345678901234567890123" \
+    "456789012345678901234567890123456789/end"
+
 typedef struct Fixture Fixture;
 
 typedef struct FixtureOptions {

@@ -16,6 +16,9 @@ typedef enum Utf8Kind {
 
 /* n >= 1; *ret_len: 1..4 bytes. */
 Utf8Kind utf8_step(const uint8_t *bytes, size_t n, size_t *ret_len);
+/* A whole code point of n bytes that a terminal could obey or that breaks a line: C0 and C1 controls, DEL, U+2028,
+ * U+2029, and the changes of direction U+202A to U+202E. */
+bool utf8_is_control(const uint8_t *bytes, size_t n);
 bool utf8_valid(const uint8_t *bytes, size_t n);
 
 /*

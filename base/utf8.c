@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 
@@ -22,6 +22,13 @@ Utf8Kind utf8_step(const uint8_t *bytes, size_t n, size_t *ret_len)
     }
     *ret_len = need;
     return UTF8_WHOLE;
+}
+
+bool utf8_is_control(const uint8_t *bytes, size_t n)
+{
+    if (n == 1) return bytes[0] < 0x20 || bytes[0] == 0x7F;
+    if (n == 2) return bytes[0] == 0xC2 && bytes[1] < 0xA0;
+    return n == 3 && bytes[0] == 0xE2 && bytes[1] == 0x80 && bytes[2] >= 0xA8 && bytes[2] <= 0xAE;
 }
 
 bool utf8_valid(const uint8_t *bytes, size_t n)
