@@ -19,9 +19,8 @@
 
 static const TokPreRow rows[] = {
     {"default", {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, false, false},
-    {"gpt-2", {GPT2}, false, false},
-
     {"dbrx", {LLAMA3("\\p{N}{1,3}")}, false, false},
+    {"gpt-2", {GPT2}, false, false},
     {"llama-bpe", {LLAMA3("\\p{N}{1,3}")}, true, true},
     {"qwen2", {LLAMA3("\\p{N}")}, false, false},
     {"smollm", {"\\p{N}", GPT2}, false, false},

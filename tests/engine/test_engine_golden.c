@@ -181,3 +181,46 @@ Test(test_engine_golden, tiny_models_of_other_families_agree_with_transformers)
 {
     check_file("tiny_families.json", 13);
 }
+
+/* A text longer than the window, read in chunks. */
+Test(test_engine_golden, gemma_agrees_with_the_reference_beyond_its_window)
+{
+    enum { CHUNK = 128 };
+    const char *path = getenv("LONGWAVE_TEST_GEMMA");
+    if (!path) cr_skip("LONGWAVE_TEST_GEMMA is not set");
+    cJSON *golden = golden_load("gemma3.json");
+    const EngineParams params = {.model_path = path,
+                                 .context = 1024,
+                                 .max_sequences = 1,
+                                 .max_batch_rows = CHUNK,
+                                 .max_logit_rows = CHUNK,
+                                 .n_threads = 2,
+                                 .kv_type = DTYPE_F16,
+                                 .world = 1};
+    Engine *engine;
+    SeqId seq;
+    uint32_t n;
+    double sum = 0;
+    uint32_t *ids = read_ids(cJSON_GetObjectItem(golden, "ids"), &n);
+    cr_assert(engine_open(&params, &engine, &error), "%s", error.text);
+    cr_assert(engine_seq_open(engine, &seq, &error), "%s", error.text);
+    uint32_t n_vocab = engine_shape(engine)->n_vocab, window = engine_shape(engine)->window_tokens;
+    double *row = calloc(n_vocab, sizeof *row);
+    cr_assert(row && n > window);
+    for (uint32_t first = 0; first < n - 1; first += CHUNK) {
+        float *logits;
+        uint32_t n_rows = n - 1 - first < CHUNK ? n - 1 - first : CHUNK;
+        BatchSpan span = {seq, 0, n_rows, first, LOGITS_ALL};
+        cr_assert(engine_forward(engine, &(Batch){ids + first, n_rows, &span, 1}, &logits, &error), "%s", error.text);
+        for (uint32_t t = 0; t < n_rows; t++) {
+            for (uint32_t v = 0; v < n_vocab; v++) row[v] = (double)logits[(size_t)t * n_vocab + v];
+            ref_log_softmax(row, n_vocab);
+            sum += fabs(row[ids[first + t + 1]] - number_at(golden, "next", first + t));
+        }
+    }
+    cr_expect_leq(sum / (n - 1), 0.02, "mean difference of %u log-probabilities: %g", n - 1, sum / (n - 1));
+    free(row);
+    free(ids);
+    engine_close(engine);
+    cJSON_Delete(golden);
+}

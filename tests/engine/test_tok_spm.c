@@ -149,7 +149,8 @@ Test(test_tok_spm, gemma)
 
 /* ---- small vocabularies of one idea each ---- */
 
-static const char *const letters[] = {"<unk>", "<s>", "</s>", "a", "b", "ab", "ba", "aa", "\xE2\x96\x81", "\xE2\x96\x81" "a"};
+static const char *const letters[] = {"<unk>", "<s>", "</s>", "a",  "b",
+                                      "ab",    "ba",  "aa",   "\xE2\x96\x81", "\xE2\x96\x81" "a"};
 static const int32_t letter_types[] = {2, 3, 3, 1, 1, 1, 1, 1, 1, 1};
 static const float letter_scores[] = {0, 0, 0, -9, -9, -1, -0.5f, -1, -9, -0.0f};
 enum { N_LETTERS = sizeof letters / sizeof *letters };

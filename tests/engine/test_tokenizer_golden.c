@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const rows[] = {"smollm", "gpt-2", "llama-bpe", "default"};
+static const char *const rows[] = {"smollm", "gpt-2", "llama-bpe", "default", "qwen2"};
 
 static void check_ids(const TokenList *list, const cJSON *expected, const char *what, int number)
 {

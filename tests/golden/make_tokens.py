@@ -22,7 +22,7 @@ import gguf
 import llama_cpp
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, trainers
 
-ROWS = ("smollm", "gpt-2", "llama-bpe", "default")
+ROWS = ("smollm", "gpt-2", "llama-bpe", "default", "qwen2")
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")
@@ -109,6 +109,7 @@ def hf_tokenizer(vocabulary, row, specials):
         "smollm": pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), gpt2]),
         "gpt-2": gpt2,
         "llama-bpe": splits(LLAMA3),
+        "qwen2": splits(LLAMA3.replace("{1,3}", "")),
         "default": splits(r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
     }[row]
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t, kind in
