@@ -186,7 +186,7 @@ Test(test_engine_golden, tiny_models_of_other_families_agree_with_transformers)
 Test(test_engine_golden, gemma_agrees_with_the_reference_beyond_its_window)
 {
     enum { CHUNK = 128 };
-    const char *path = getenv("LONGWAVE_TEST_GEMMA");
+    const char *path = test_gemma_path();
     if (!path) cr_skip("LONGWAVE_TEST_GEMMA is not set");
     cJSON *golden = golden_load("gemma3.json");
     const EngineParams params = {.model_path = path,

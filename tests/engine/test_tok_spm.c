@@ -135,7 +135,7 @@ Test(test_tok_spm, small_vocabulary_with_a_blank_before)
 
 Test(test_tok_spm, gemma)
 {
-    const char *path = getenv("LONGWAVE_TEST_GEMMA");
+    const char *path = test_gemma_path();
     if (!path) cr_skip("LONGWAVE_TEST_GEMMA is not set");
     cJSON *golden = golden_load("tokens_spm.json");
     TestTokenizer test = {0};

@@ -28,8 +28,18 @@ cJSON *golden_load(const char *name)
     return json;
 }
 
+static const char *path_in(const char *variable)
+{
+    const char *path = getenv(variable);
+    return path && *path ? path : NULL;
+}
+
 const char *test_model_path(void)
 {
-    const char *path = getenv("LONGWAVE_TEST_MODEL");
-    return path && *path ? path : NULL;
+    return path_in("LONGWAVE_TEST_MODEL");
+}
+
+const char *test_gemma_path(void)
+{
+    return path_in("LONGWAVE_TEST_GEMMA");
 }
