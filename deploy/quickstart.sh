@@ -44,7 +44,7 @@ build() {
         meson setup "$lw_root/build-release" "$lw_root" -Dbuildtype=release -Dtests=disabled >&2 </dev/null
     fi
     say "building"
-    ninja -C "$lw_root/build-release" >&2 </dev/null
+    ninja -C "$lw_root/build-release" server/longwave >&2 </dev/null
 }
 
 # A process that has ended but was not waited for still takes signals; its executable is gone, though.

@@ -61,7 +61,10 @@ stage_threads() {
     local plain_layout=()
     setarch -R true 2>/dev/null && plain_layout=(setarch -R)
     setup build-tsan -Dgpu=disabled -Dtests=disabled -Dbuildtype=debugoptimized -Db_sanitize=thread || return 1
-    ninja -C build-tsan || return 1
+    local programs
+    programs=$(ninja -C build-tsan -t targets all | sed -n 's#^\(tests/tsan/tsan_[a-z0-9_]*\): .*#\1#p')
+    # shellcheck disable=SC2086
+    ninja -C build-tsan $programs || return 1
     TSAN_OPTIONS=halt_on_error=1 "${plain_layout[@]}" meson test -C build-tsan --no-rebuild -v --suite tsan --timeout-multiplier 3
 }
 
