@@ -28,7 +28,7 @@ def test_a_server_without_standard_streams_logs_into_nothing_else(tiny_path):
                                preexec_fn=lambda: [os.close(fd) for fd in range(3)])
     server = longwave_server.Server.attach(process, port)
     try:
-        assert server.raw(b"no request\r\n\r\n").startswith(b"HTTP/1.1 400")  # which is logged
+        assert server.raw(b"GET / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400")  # no Host, which is logged
         names = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in range(3)]
         assert names == ["/dev/null"] * 3
         assert server.status("/health") == 200

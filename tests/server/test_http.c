@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -19,6 +20,17 @@ static void expect_answer(uint16_t port, const char *request, unsigned status, c
     buffer_done(&in);
 }
 
+/* libmicrohttpd 1.0 sees some of this before we do: 400 and a page of its own then. */
+static void expect_refusal(uint16_t port, const char *request, unsigned status, const char *code)
+{
+    Buffer in;
+    http_ask(port, request, &in);
+    bool by_library = MHD_VERSION >= 0x01000000 && strstr(in.data, "<html>");
+    cr_expect(http_status(&in) == (by_library ? 400 : status), "%s: wanted %u, got: %.200s", request, status, in.data);
+    cr_expect(by_library || strstr(in.data, code) != NULL, "%s: no '%s' in: %s", request, code, in.data);
+    buffer_done(&in);
+}
+
 #define POST "POST /tokenize HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
 #define BODY "{\"content\":\"a\"}"
 
@@ -29,19 +41,19 @@ Test(http, framing_that_proxies_disagree_about_is_refused)
     uint16_t port = fixture_port(fixture);
     expect_answer(port, POST "Content-Length: 15\r\n\r\n" BODY, 200, "\"count\":1");
     expect_answer(port, POST "Transfer-Encoding: chunked\r\n\r\nf\r\n" BODY "\r\n0\r\n\r\n", 200, "\"count\":1");
-    expect_answer(port, POST "Content-Length: 15\r\nTransfer-Encoding: chunked\r\n\r\nf\r\n" BODY "\r\n0\r\n\r\n", 400,
+    expect_refusal(port, POST "Content-Length: 15\r\nTransfer-Encoding: chunked\r\n\r\nf\r\n" BODY "\r\n0\r\n\r\n", 400,
                   "invalid_framing");
-    expect_answer(port, POST "Content-Length: 15\r\nContent-Length: 15\r\n\r\n" BODY, 400, "invalid_framing");
-    expect_answer(port, POST "Transfer-Encoding: gzip\r\n\r\n", 501, "unsupported_transfer_encoding");
-    expect_answer(port, POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "invalid_framing");
+    expect_refusal(port, POST "Content-Length: 15\r\nContent-Length: 15\r\n\r\n" BODY, 400, "invalid_framing");
+    expect_refusal(port, POST "Transfer-Encoding: gzip\r\n\r\n", 501, "unsupported_transfer_encoding");
+    expect_refusal(port, POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "invalid_framing");
     expect_answer(port, POST "Content-Length: 15x\r\n\r\n" BODY, 400, "");
     expect_answer(port, POST "Content-Length: -5\r\n\r\n" BODY, 400, "");
     expect_answer(port, "GET /health HTTP/1.1\r\n\r\n", 400, "");
-    expect_answer(port, POST "Content-Length : 15\r\n\r\n" BODY, 400, "invalid_framing");
-    expect_answer(port, POST "Content-Length: 15\r\nTransfer-Encoding : chunked\r\n\r\n" BODY, 400, "invalid_framing");
-    expect_answer(port, POST "Content-Length:\r\n 15\r\n\r\n" BODY, 400, "invalid_framing");
-    expect_answer(port, POST "Transfer-Encoding:\r\n chunked\r\n\r\nf\r\n" BODY "\r\n0\r\n\r\n", 400, "invalid_framing");
-    expect_answer(port, POST "Host: y\r\nContent-Length: 15\r\n\r\n" BODY, 400, "more than one Host");
+    expect_refusal(port, POST "Content-Length : 15\r\n\r\n" BODY, 400, "invalid_framing");
+    expect_refusal(port, POST "Content-Length: 15\r\nTransfer-Encoding : chunked\r\n\r\n" BODY, 400, "invalid_framing");
+    expect_refusal(port, POST "Content-Length:\r\n 15\r\n\r\n" BODY, 400, "invalid_framing");
+    expect_refusal(port, POST "Transfer-Encoding:\r\n chunked\r\n\r\nf\r\n" BODY "\r\n0\r\n\r\n", 400, "invalid_framing");
+    expect_refusal(port, POST "Host: y\r\nContent-Length: 15\r\n\r\n" BODY, 400, "more than one Host");
     expect_answer(port, POST "X-a_b.~!: 1\r\nContent-Length: 15\r\n\r\n" BODY, 200, "\"count\":1");
     expect_answer(port, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, "{\"status\":\"ok\"}");
     fixture_stop(fixture);
