@@ -185,34 +185,18 @@ typedef struct Symbol {
 typedef struct BpeRun {
     const Tokenizer *tokenizer;
     TokenList *list;
-    Symbol *symbols;  /* [capacity] */
-    TokQueue queue;   /* [2 * capacity]: each merge takes one entry and adds two at most */
-    size_t capacity;
+    TokWork work; /* of Symbol */
     char *written;    /* [max_length + 1] */
 } BpeRun;
 
 static void offer_pair(BpeRun *run, uint32_t left, uint32_t right)
 {
     const TokBpe *bpe = &run->tokenizer->bpe;
+    const Symbol *symbols = run->work.symbols;
     uint32_t slot;
     if (left == END || right == END) return;
-    if (find_pair(bpe, run->symbols[left].id, run->symbols[right].id, &slot) && bpe->slots[slot])
-        tok_queue_push(&run->queue, (uint64_t)(bpe->slots[slot] - 1) << 32 | left);
-}
-
-static bool reserve(BpeRun *run, size_t n, Error *error)
-{
-    if (n <= run->capacity) return true;
-    if (n > TOK_MAX_WORD_BYTES)
-        return error_set(error, ERR_TOO_LARGE, "a run of %zu bytes without a break is too long to tokenize (at most %d)",
-                         n, TOK_MAX_WORD_BYTES);
-    size_t capacity = n < 256 ? 256 : n;
-    free(run->symbols);
-    free(run->queue.entries);
-    run->symbols = malloc(capacity * sizeof *run->symbols);
-    run->queue.entries = malloc(2 * capacity * sizeof *run->queue.entries);
-    run->capacity = run->symbols && run->queue.entries ? capacity : 0;
-    return run->capacity || error_set(error, ERR_NO_MEMORY, "no memory to tokenize a run of %zu bytes", n);
+    if (find_pair(bpe, symbols[left].id, symbols[right].id, &slot) && bpe->slots[slot])
+        tok_queue_push(&run->work.queue, (uint64_t)(bpe->slots[slot] - 1) << 32 | left);
 }
 
 /* The token that is the whole word, or TOK_NONE. */
@@ -232,22 +216,23 @@ static uint32_t find_word(const BpeRun *run, const char *word, size_t n)
 /* Bytes without a token are left out, as the reference does. */
 static uint32_t fill_symbols(BpeRun *run, const char *word, size_t n)
 {
+    Symbol *symbols = run->work.symbols;
     uint32_t count = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t id = run->tokenizer->bpe.byte_id[(uint8_t)word[i]];
         if (id == TOK_NONE) continue;
-        run->symbols[count] = (Symbol){id, count - 1, count + 1}; /* the first one's previous is END */
+        symbols[count] = (Symbol){id, count - 1, count + 1}; /* the first one's previous is END */
         count++;
     }
-    if (count) run->symbols[count - 1].next = END;
+    if (count) symbols[count - 1].next = END;
     return count;
 }
 
 static void merge_all(BpeRun *run)
 {
-    Symbol *symbols = run->symbols;
-    while (run->queue.n) {
-        uint64_t entry = tok_queue_pop(&run->queue);
+    Symbol *symbols = run->work.symbols;
+    while (run->work.queue.n) {
+        uint64_t entry = tok_queue_pop(&run->work.queue);
         const TokMerge *merge = &run->tokenizer->bpe.merges[entry >> 32];
         uint32_t left = (uint32_t)entry, right = symbols[left].next;
         if (symbols[left].id != merge->left || right == END || symbols[right].id != merge->right) continue;
@@ -267,12 +252,13 @@ static bool encode_word(void *arg, const char *word, size_t n, Error *error)
         uint32_t id = find_word(run, word, n);
         if (id != TOK_NONE) return token_list_push(run->list, id, error);
     }
-    if (!reserve(run, n, error)) return false;
+    if (!tok_work_reserve(&run->work, n, sizeof(Symbol), error)) return false;
     uint32_t count = fill_symbols(run, word, n);
     for (uint32_t i = 1; i < count; i++) offer_pair(run, i - 1, i);
     merge_all(run);
-    for (uint32_t i = 0; i < count; i = run->symbols[i].next)
-        if (!token_list_push(run->list, run->symbols[i].id, error)) return false;
+    const Symbol *symbols = run->work.symbols;
+    for (uint32_t i = 0; i < count; i = symbols[i].next)
+        if (!token_list_push(run->list, symbols[i].id, error)) return false;
     return true;
 }
 
@@ -284,8 +270,7 @@ static bool bpe_encode(const Tokenizer *tokenizer, const char *text, size_t n, T
         if (!run.written) return error_set(error, ERR_NO_MEMORY, "no memory to tokenize");
     }
     bool ok = tok_pre_split(tokenizer->bpe.pre, text, n, encode_word, &run, error);
-    free(run.symbols);
-    free(run.queue.entries);
+    tok_work_done(&run.work);
     free(run.written);
     return ok;
 }

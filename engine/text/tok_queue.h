@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A binary heap of numbers, the smallest on top, in an array of the caller's that is large enough. */
+/*
+ * What the merging tokenizers share: a binary heap of numbers, the smallest on top, in an array that is large enough; and
+ * the memory for one piece of text, its symbols and the queue of its merges. One thread at a time.
+ */
 #pragma once
-#include <stddef.h>
+#include "base/error.h"
 #include <stdint.h>
 
 typedef struct TokQueue {
@@ -31,3 +34,13 @@ static inline uint64_t tok_queue_pop(TokQueue *queue)
     queue->entries[i] = last;
     return top;
 }
+
+typedef struct TokWork {
+    void *symbols;  /* [capacity], of the tokenizer's own type */
+    TokQueue queue; /* [2 * capacity]: each merge takes one entry and adds two at most */
+    size_t capacity;
+} TokWork;
+
+/* Room for a piece of n bytes; what was in it is lost. ERR_TOO_LARGE beyond TOK_MAX_WORD_BYTES. */
+LW_CHECK bool tok_work_reserve(TokWork *work, size_t n, size_t symbol_bytes, Error *error);
+void tok_work_done(TokWork *work);

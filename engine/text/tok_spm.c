@@ -151,9 +151,7 @@ typedef struct SpmRun {
     const Tokenizer *tokenizer;
     TokenList *list;
     const char *text;
-    Symbol *symbols; /* [capacity] */
-    TokQueue queue;  /* [2 * capacity]: each merge takes one entry and adds two at most */
-    size_t capacity;
+    TokWork work; /* of Symbol */
 } SpmRun;
 
 static uint32_t find_plain(const SpmRun *run, size_t start, size_t n)
@@ -167,50 +165,36 @@ static uint32_t find_plain(const SpmRun *run, size_t start, size_t n)
 static void offer_pair(SpmRun *run, uint32_t left)
 {
     if (left == END) return;
-    Symbol *symbol = &run->symbols[left];
+    Symbol *symbols = run->work.symbols, *symbol = &symbols[left];
     symbol->pair = TOK_NONE;
     if (symbol->next == END) return;
-    symbol->pair = find_plain(run, symbol->start, (size_t)symbol->n + run->symbols[symbol->next].n);
+    symbol->pair = find_plain(run, symbol->start, (size_t)symbol->n + symbols[symbol->next].n);
     if (symbol->pair != TOK_NONE)
-        tok_queue_push(&run->queue, (uint64_t)run->tokenizer->spm.order[symbol->pair] << 32 | left);
-}
-
-static bool reserve(SpmRun *run, size_t n, Error *error)
-{
-    if (n <= run->capacity) return true;
-    if (n > TOK_MAX_WORD_BYTES)
-        return error_set(error, ERR_TOO_LARGE, "a run of %zu bytes without a break is too long to tokenize (at most %d)",
-                         n, TOK_MAX_WORD_BYTES);
-    size_t capacity = n < 256 ? 256 : n;
-    free(run->symbols);
-    free(run->queue.entries);
-    run->symbols = malloc(capacity * sizeof *run->symbols);
-    run->queue.entries = malloc(2 * capacity * sizeof *run->queue.entries);
-    run->capacity = run->symbols && run->queue.entries ? capacity : 0;
-    return run->capacity || error_set(error, ERR_NO_MEMORY, "no memory to tokenize a run of %zu bytes", n);
+        tok_queue_push(&run->work.queue, (uint64_t)run->tokenizer->spm.order[symbol->pair] << 32 | left);
 }
 
 /* One symbol a character; the text is valid UTF-8. */
 static uint32_t fill_symbols(SpmRun *run, size_t n)
 {
+    Symbol *symbols = run->work.symbols;
     uint32_t count = 0;
     for (size_t i = 0; i < n;) {
         size_t end = i + 1;
         while (end < n && ((uint8_t)run->text[end] & 0xC0) == 0x80) end++;
-        run->symbols[count] = (Symbol){find_plain(run, i, end - i), TOK_NONE, (uint32_t)i, (uint32_t)(end - i), count - 1,
+        symbols[count] = (Symbol){find_plain(run, i, end - i), TOK_NONE, (uint32_t)i, (uint32_t)(end - i), count - 1,
                                        count + 1}; /* the first one's previous is END */
         count++;
         i = end;
     }
-    run->symbols[count - 1].next = END;
+    symbols[count - 1].next = END;
     return count;
 }
 
 static void merge_all(SpmRun *run)
 {
-    Symbol *symbols = run->symbols;
-    while (run->queue.n) {
-        uint64_t entry = tok_queue_pop(&run->queue);
+    Symbol *symbols = run->work.symbols;
+    while (run->work.queue.n) {
+        uint64_t entry = tok_queue_pop(&run->work.queue);
         uint32_t left = (uint32_t)entry;
         Symbol *symbol = &symbols[left];
         if (!symbol->n || symbol->pair == TOK_NONE || run->tokenizer->spm.order[symbol->pair] != entry >> 32) continue;
@@ -239,13 +223,14 @@ static bool push_symbol(const SpmRun *run, const Symbol *symbol, Error *error)
 
 static bool encode_piece(SpmRun *run, const char *text, size_t n, Error *error)
 {
-    if (!reserve(run, n, error)) return false;
+    if (!tok_work_reserve(&run->work, n, sizeof(Symbol), error)) return false;
     run->text = text;
     uint32_t count = fill_symbols(run, n);
     for (uint32_t i = 0; i < count; i++) offer_pair(run, i);
     merge_all(run);
-    for (uint32_t i = 0; i != END; i = run->symbols[i].next)
-        if (!push_symbol(run, &run->symbols[i], error)) return false;
+    const Symbol *symbols = run->work.symbols;
+    for (uint32_t i = 0; i != END; i = symbols[i].next)
+        if (!push_symbol(run, &symbols[i], error)) return false;
     return true;
 }
 
@@ -287,8 +272,7 @@ static bool spm_encode(const Tokenizer *tokenizer, const char *text, size_t n, T
         ok = encode_piece(&run, written + from, i - from, error);
         from = i;
     }
-    free(run.symbols);
-    free(run.queue.entries);
+    tok_work_done(&run.work);
     free(written);
     return ok;
 }
