@@ -2,6 +2,7 @@
 #include "server/cmd/bench.h"
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "server/cmd/open_model.h"
 #include "server/cmd/progress.h"
 #include "server/json_out.h"
 
@@ -100,23 +101,12 @@ static uint64_t decode_weight_bytes(const Engine *engine)
 
 static bool open_engine(ModelBench *bench, Error *error)
 {
-    const Config *config = bench->config;
-    EngineParams params = {.model_path = config->model,
-                           .context = config->context,
-                           .max_sequences = 1,
-                           .max_batch_rows = config->prefill_chunk,
-                           .max_logit_rows = 1,
-                           .n_threads = config->threads,
-                           .kv_type = config->kv_type,
-                           .world = 1,
-                           .progress = progress_update,
-                           .progress_arg = &bench->progress};
-    if (!bench_find_row(config->row, &params.kernels, error)) return false;
-    progress_begin(&bench->progress, "loading");
-    bool ok = engine_open(&params, &bench->engine, error) && engine_seq_open(bench->engine, &bench->seq, error);
-    progress_end(&bench->progress);
-    if (ok) bench->weight_bytes = decode_weight_bytes(bench->engine);
-    return ok;
+    const KernelTable *kernels = NULL;
+    if (!bench_find_row(bench->config->row, &kernels, error) ||
+        !open_model(bench->config, kernels, &bench->progress, &bench->engine, &bench->seq, error))
+        return false;
+    bench->weight_bytes = decode_weight_bytes(bench->engine);
+    return true;
 }
 
 /* Speed does not depend on which tokens they are, so any will do; not all the same, since rows of a table are cached.

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "engine/sample/sampler.h"
 #include "server/cmd/cmd.h"
+#include "server/cmd/open_model.h"
 #include "server/cmd/progress.h"
 #include "server/cmd/prompt.h"
 #include "server/json_out.h"
@@ -35,22 +36,9 @@ typedef struct Run {
 
 static bool open_engine(Run *run, Error *error)
 {
-    const Config *config = run->config;
     Progress progress;
     uint64_t begin_usec = clock_now_usec();
-    progress_begin(&progress, "loading");
-    const EngineParams params = {.model_path = config->model,
-                                 .context = config->context,
-                                 .max_sequences = 1,
-                                 .max_batch_rows = config->prefill_chunk,
-                                 .max_logit_rows = 1,
-                                 .n_threads = config->threads,
-                                 .kv_type = config->kv_type,
-                                 .world = 1,
-                                 .progress = progress_update,
-                                 .progress_arg = &progress};
-    bool ok = engine_open(&params, &run->engine, error) && engine_seq_open(run->engine, &run->seq, error);
-    progress_end(&progress);
+    bool ok = open_model(run->config, NULL, &progress, &run->engine, &run->seq, error);
     run->load_usec = clock_now_usec() - begin_usec;
     return ok;
 }

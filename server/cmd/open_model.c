@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cmd/open_model.h"
+
+bool open_model(const Config *config, const KernelTable *kernels, Progress *progress, Engine **ret_engine, SeqId *ret_seq,
+                Error *error)
+{
+    const EngineParams params = {.model_path = config->model,
+                                 .context = config->context,
+                                 .max_sequences = 1,
+                                 .max_batch_rows = config->prefill_chunk,
+                                 .max_logit_rows = 1,
+                                 .n_threads = config->threads,
+                                 .kv_type = config->kv_type,
+                                 .world = 1,
+                                 .kernels = kernels,
+                                 .progress = progress_update,
+                                 .progress_arg = progress};
+    Engine *engine = NULL;
+    progress_begin(progress, "loading");
+    bool ok = engine_open(&params, &engine, error) && engine_seq_open(engine, ret_seq, error);
+    progress_end(progress);
+    if (ok)
+        *ret_engine = engine;
+    else
+        engine_close(engine);
+    return ok;
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How commands that compute one sequence (generate, bench) open their model, with a bar on stderr. One thread. */
+#pragma once
+#include "config/config.h"
+#include "engine/engine.h"
+#include "kernels/table.h"
+#include "server/cmd/progress.h"
+
+/* kernels: NULL for the best of this machine. The sequence closes with the engine. */
+LW_CHECK bool open_model(const Config *config, const KernelTable *kernels, Progress *progress, Engine **ret_engine,
+                         SeqId *ret_seq, Error *error);
