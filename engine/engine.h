@@ -7,7 +7,9 @@
 #pragma once
 #include "base/tensor.h"
 #include "engine/batch.h"
+#include "engine/kv/page.h"
 #include "engine/model/family.h"
+#include "engine/select/policy.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 
@@ -17,6 +19,10 @@ typedef struct EngineParams {
     const char *model_path;
     uint32_t context;        /* tokens of one sequence; 0: the model's own */
     uint32_t max_sequences;  /* open at once */
+    uint32_t max_passes;     /* open at once; 0: 1 */
+    uint64_t kv_bytes;       /* of all pages together; 0: enough for max_sequences full contexts */
+    const AttnPolicy *policies; /* [n_policies], kept by the caller until engine_close; NULL: dense alone */
+    uint32_t n_policies;
     uint32_t max_batch_rows; /* rows of one forward pass */
     uint32_t max_logit_rows; /* rows with logits of one forward pass */
     uint32_t n_threads;      /* 0: all that are available */
@@ -59,3 +65,51 @@ void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg);
  * it in place), valid until the next call. ERR_NON_FINITE is not raised here: samplers check the row they use.
  */
 LW_CHECK bool engine_forward(Engine *engine, const Batch *batch, float **ret_logits, Error *error);
+
+/*
+ * What follows replaces engine_seq_open, engine_seq_truncate and one-batch-at-a-time engine_forward when pages come in.
+ *
+ * Sequences and their pages. A sequence's tokens are 0 .. engine_seq_tokens - 1; passes extend it. Pages are shared by
+ * reference count: with engine_seq_fork, and with whoever keeps a PageSet (the prefix cache). A shared page that is to be
+ * written is copied first. Sharing takes no time, none of this allocates, and after an error nothing has changed.
+ */
+LW_CHECK bool engine_seq_new(Engine *engine, PolicyId policy, SeqId *ret_seq, Error *error); /* ERR_BUSY: no place */
+/* Takes all pages that the next n tokens need (a copy of a shared open page among them). ERR_BUSY: too few are free. */
+LW_CHECK bool engine_seq_reserve(Engine *engine, SeqId seq, uint32_t n_tokens, Error *error);
+/* A sequence that holds the same tokens. ERR_BUSY: no place. */
+LW_CHECK bool engine_seq_fork(Engine *engine, SeqId from, SeqId *ret_seq, Error *error);
+/*
+ * Appends n tokens whose pages are sets[0 .. ceil(n / KV_PAGE_TOKENS) - 1] to a sequence that ends on a page boundary. The
+ * last page may hold more tokens than are taken from it if its classes are unquantised or it is open. Classes with a window may lack
+ * the pages that no later query sees (kv_class_needs).
+ */
+LW_CHECK bool engine_seq_adopt(Engine *engine, SeqId seq, const PageSet *sets, uint32_t n_tokens, Error *error);
+/* The pages of one logical page of a sequence, without references of their own; PAGE_NONE where its class holds none. */
+void engine_seq_page(const Engine *engine, SeqId seq, uint32_t logical_page, PageSet *ret_set);
+/* One more, or one less, owner of every page of the set. */
+void engine_pages_ref(Engine *engine, const PageSet *set);
+void engine_pages_unref(Engine *engine, const PageSet *set);
+
+/* The classes of a policy, in PageSet order: [*ret_n <= KV_MAX_CLASSES], static. */
+const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n);
+const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy); /* NULL past the last */
+KvUsage engine_kv_usage(const Engine *engine);
+
+/* A page's bytes, for swap and session files. New pages have one owner, the caller. ERR_BUSY: none is free. */
+size_t engine_page_bytes(const Engine *engine, PageId page);
+void engine_page_read(const Engine *engine, PageId page, void *dst);
+void engine_page_write(Engine *engine, PageId page, const void *src);
+LW_CHECK bool engine_page_new(Engine *engine, uint32_t class_id, PageId *ret_page, Error *error);
+
+/*
+ * Passes. Several may be open; their sequences are disjoint, and what they append is reserved (engine_seq_reserve).
+ * begin copies the batch and embeds it; run takes it through layers, ascending, all rows of a layer in ascending pieces;
+ * end, after the last layer, projects the rows that want logits ([rows with logits, n_vocab] in row order, writable, valid
+ * until the next end) and counts the new tokens. A sequence may be closed while it is in a pass: the pass goes on without.
+ * ERR_NON_FINITE is not raised here: samplers check the row they use.
+ */
+LW_CHECK bool engine_pass_begin(Engine *engine, const Batch *batch, PassId *ret_pass, Error *error);
+LW_CHECK bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error);
+LW_CHECK bool engine_pass_end(Engine *engine, PassId pass, float **ret_logits, Error *error);
+/* Gives up a pass before its end; its sequences keep the tokens they had. */
+void engine_pass_drop(Engine *engine, PassId pass);

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention of a ragged batch over paged keys and values, by plans: softmax(cap(scale * q k^T)) v over the keys that the
+ * plan of the query's KV head shows it. Keys of the batch's own rows are stored already (kv_store). fp32 accumulation. A
+ * row's result is a function of its position, its plan and the stored keys alone: not of other rows, threads, chunks, and
+ * a plan that shows the same keys gives the same bits, however it says so.
+ *
+ * Scale: applied in the kernel. Log-sum-exp: natural base. A row that sees no key has out = 0. Query head h reads KV head
+ * h / (n_heads / n_kv_heads).
+ */
+#pragma once
+#include "kernels/attention/kv_page.h"
+#include "kernels/stream.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct AttendParams {
+    const float *q; /* [rows of the batch, n_heads, k_dim], rotated */
+    float *out;     /* [rows of the batch, n_heads, v_dim] */
+    const KvSpan *spans;
+    uint32_t n_spans;
+    uint32_t n_heads, n_kv_heads, k_dim, v_dim;
+    float scale;
+    float softcap; /* scores s become softcap * tanh(s / softcap); 0: they stay */
+    void *scratch; /* attend_scratch_bytes */
+} AttendParams;
+
+/* max_context: the largest position + 1 that will ever be asked for. */
+size_t attend_scratch_bytes(uint32_t n_workers, uint32_t n_heads, uint32_t head_dim, uint32_t max_context);
+bool attend_ref(const AttendParams *params);
+
+#ifdef __cplusplus
+}
+#endif

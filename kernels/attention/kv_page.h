@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory of keys and values. A page is KV_PAGE_TOKENS tokens of every slot of its class; a slot is one (layer, KV
+ * head). A slot of a page is KV_PAGE_SECTORS sector images, each K, V and their scales in one piece (KV fact 4):
+ *   K  blocks of [16 tokens][16 bytes of channels], block after block along the channels, so that a prefix of the channels is
+ *      a prefix of the bytes; the last block is padded with zeros
+ *   V  [16 tokens][v_dim channels]
+ *   K scales, V scales  [16 tokens] of KvScale, quantised types only; the image is padded to 64 bytes
+ * int4 puts even channels in the low half of a byte. Any thread.
+ */
+#pragma once
+#include "kernels/attention/plan.h"
+#include <stddef.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum KvType { KV_F32, KV_F16, KV_BF16, KV_F8, KV_INT8, KV_INT4, KV_N_TYPES } KvType;
+
+/* Of one token and head, f16 bits: x = scale * q + zero; f8 (e4m3): zero is 0. A constant vector has scale 0. */
+typedef struct KvScale {
+    uint16_t scale, zero;
+} KvScale;
+
+typedef struct KvLayout {
+    KvType type;
+    uint32_t k_dim, v_dim;         /* channels */
+    uint32_t v_offset, k_scale_offset, v_scale_offset; /* bytes from the start of a sector image */
+    uint32_t sector_bytes;         /* multiple of 64 */
+    size_t slot_bytes;             /* KV_PAGE_SECTORS sectors */
+} KvLayout;
+
+/* All pages of one class: slot s of page p is at base + p * page_bytes + s * layout.slot_bytes. */
+typedef struct KvPool {
+    char *base;
+    size_t page_bytes;
+    KvLayout layout;
+} KvPool;
+
+/*
+ * One sequence's pages in one class, by logical page = position / KV_PAGE_TOKENS. A query reads its own page (and a
+ * token is written) unquantised, earlier pages as they are stored (KV fact 3):
+ *   unquantised type: everything is in `pages` of `pool`; images is NULL
+ *   quantised type: logical page i >= first_image, also while it is open, has the image images[i - first_image] in
+ *   image_pool, a pool of the same slots in bf16; closed pages are in `pages`.
+ */
+typedef struct KvPages {
+    const KvPool *pool;
+    const uint32_t *pages; /* [logical page] page of pool; UINT32_MAX where none is held: no plan asks for it */
+    const KvPool *image_pool;
+    const uint32_t *images;
+    uint32_t first_image;
+} KvPages;
+
+/* Where a KV head of a layer is found. */
+typedef struct KvHead {
+    uint32_t class; /* index into AttnSpan.classes */
+    uint32_t slot;
+} KvHead;
+
+/* Rows [first_row, first_row + n_rows) of a batch belong to one sequence, at positions first_pos and up. */
+typedef struct KvSpan {
+    const KvPages *classes; /* of the sequence */
+    const KvHead *heads;    /* [n_kv_heads] of the layer */
+    const AttnPlan *plans;  /* [n_kv_heads]; every query of the span follows its KV head's plan */
+    uint32_t first_row, n_rows, first_pos;
+} KvSpan;
+
+typedef struct KvTypeInfo {
+    const char *name; /* "f16" */
+    bool is_quantised;
+    uint32_t bits;
+} KvTypeInfo;
+
+const KvTypeInfo *kv_type_info(KvType type);
+KvLayout kv_layout(KvType type, uint32_t k_dim, uint32_t v_dim);
+
+/* One token (0..63) of a slot, as floats; put: rounds to nearest even or quantises. Plain loops: the definition. */
+void kv_slot_get(const KvLayout *layout, const char *slot, uint32_t token, float *ret_k, float *ret_v);
+void kv_slot_put(const KvLayout *layout, char *slot, uint32_t token, const float *k, const float *v);
+
+#ifdef __cplusplus
+}
+#endif

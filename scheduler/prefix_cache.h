@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What has been computed before: a radix tree over pages, by (policy, salt, token ids). A node is one page of a class set:
+ * a full page, or, as a leaf, an open one. The tree owns one reference of every page that it keeps; pages of windowed
+ * classes are kept only where a checkpoint (the end of a message or of a run, every 4K tokens) needs them. KV facts 5, 6.
+ * Engine thread.
+ */
+#pragma once
+#include "engine/engine.h"
+
+typedef struct PrefixCache PrefixCache;
+
+typedef struct PrefixParams {
+    Engine *engine;
+    uint32_t max_nodes;
+    bool exact; /* decoded runs of policies that tell decode from prefill never match */
+    uint64_t (*clock_usec)(void); /* monotonic: what is used decays with time */
+} PrefixParams;
+
+typedef struct PrefixKey {
+    PolicyId policy;
+    const char *salt; /* [n_salt]; may be NULL when n_salt is 0 */
+    uint32_t n_salt;
+} PrefixKey;
+
+typedef enum PrefixEnd {
+    PREFIX_WHOLE,    /* all that may match did */
+    PREFIX_NEW,      /* nobody went further than this */
+    PREFIX_DIFFERS,  /* others went on with another token */
+    PREFIX_EVICTED,  /* the pages that follow were given up */
+    PREFIX_WINDOW,   /* no checkpoint further on */
+} PrefixEnd;
+
+/* Where a live sequence stands in the tree: keeps its node, and with it the path there, from eviction. */
+typedef struct PrefixCursor {
+    uint32_t node, n_tokens; /* n_tokens: of the path, a multiple of KV_PAGE_TOKENS */
+    PolicyId policy;
+} PrefixCursor;
+
+LW_CHECK bool prefix_cache_new(const PrefixParams *params, PrefixCache **ret_cache, Error *error);
+void prefix_cache_free(PrefixCache *cache); /* NULL is fine; unrefs all pages; no cursor is open */
+
+/*
+ * The longest usable prefix of tokens [n_tokens] (pass n_prompt - 1, so that a row is left to compute): *ret_n tokens,
+ * whose pages are *ret_sets (valid until the next call, for engine_seq_adopt); opens a cursor at its last full page. Never fails:
+ * nothing usable is 0.
+ */
+void prefix_cache_open(PrefixCache *cache, const PrefixKey *key, const uint32_t *tokens, uint32_t n_tokens,
+                       PrefixCursor *ret_cursor, const PageSet **ret_sets, uint32_t *ret_n, PrefixEnd *ret_end);
+/*
+ * The sequence now holds tokens [n_tokens]: publishes its pages that became full, and moves the cursor on. Tokens from
+ * n_prefilled on were decoded. Where another sequence published the
+ * same tokens first, the cursor moves onto that node.
+ */
+typedef struct PrefixRun {
+    SeqId seq;
+    const uint32_t *tokens; /* [n_tokens] all of the sequence */
+    uint32_t n_tokens, n_prefilled;
+    const uint32_t *checkpoints; /* [n_checkpoints] ascending positions */
+    uint32_t n_checkpoints;
+} PrefixRun;
+void prefix_cache_extend(PrefixCache *cache, PrefixCursor *cursor, const PrefixRun *run);
+/* The same, then the open page too, and its end as a checkpoint; closes the cursor. */
+void prefix_cache_finish(PrefixCache *cache, PrefixCursor *cursor, const PrefixRun *run);
+/* Closes the cursor; what was published stays. */
+void prefix_cache_close(PrefixCache *cache, PrefixCursor *cursor);
+/* Gives up the pages least worth keeping; false: nothing that nobody stands on is left. */
+LW_CHECK bool prefix_cache_evict(PrefixCache *cache);
+
+typedef struct PrefixStats {
+    uint64_t queried_tokens, hit_tokens, evicted_pages;
+    uint32_t n_nodes, n_pages; /* pages that the tree owns */
+} PrefixStats;
+PrefixStats prefix_cache_stats(const PrefixCache *cache);
