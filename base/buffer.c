@@ -27,8 +27,7 @@ void buffer_clear(Buffer *buffer)
 
 bool buffer_reserve(Buffer *buffer, size_t n, Error *error)
 {
-    if (n > buffer->max - buffer->n)
-        return error_set(error, ERR_TOO_LARGE, "more than %zu bytes", buffer->max);
+    if (n > buffer->max - buffer->n) return error_set(error, ERR_TOO_LARGE, "more than %zu bytes", buffer->max);
     size_t need = buffer->n + n + 1;
     if (need <= buffer->capacity) return true;
     size_t capacity = buffer->capacity < 64 ? 64 : buffer->capacity;

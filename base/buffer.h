@@ -16,7 +16,7 @@ typedef struct Buffer {
 } Buffer;
 
 void buffer_init(Buffer *buffer, size_t max_bytes); /* a maximum beyond SIZE_MAX / 2 is cut to it */
-void buffer_done(Buffer *buffer); /* frees the bytes; the buffer may be used again with the same maximum */
+void buffer_done(Buffer *buffer);  /* frees the bytes; the buffer may be used again with the same maximum */
 void buffer_clear(Buffer *buffer); /* keeps the memory */
 LW_CHECK bool buffer_append(Buffer *buffer, const void *bytes, size_t n, Error *error);
 LW_CHECK bool buffer_append_text(Buffer *buffer, const char *text, Error *error);
@@ -25,5 +25,7 @@ LW_CHECK bool buffer_printf(Buffer *buffer, Error *error, const char *fmt, ...) 
 LW_CHECK bool buffer_reserve(Buffer *buffer, size_t n, Error *error);
 /* Drops the first n bytes. */
 void buffer_consume(Buffer *buffer, size_t n);
-/* Hands the bytes over to the caller, who frees them; the buffer is empty after it. Never NULL but when memory is out. */
+/*
+ * Hands the bytes over to the caller, who frees them; the buffer is empty after it. Never NULL but when memory is out.
+ */
 char *buffer_take(Buffer *buffer);

@@ -23,10 +23,10 @@ typedef enum ErrorCode {
     ERR_CANCELLED,      /* the client left or aborted, or the server stops */
     ERR_DEADLINE,       /* the request's time limit was reached */
     ERR_NO_MEMORY,
-    ERR_IO,             /* the operating system said no; text has strerror */
-    ERR_DEVICE,         /* the accelerator failed; not to be trusted any more */
-    ERR_NON_FINITE,     /* NaN or infinity in logits */
-    ERR_INTERNAL,       /* a broken promise of our own */
+    ERR_IO,         /* the operating system said no; text has strerror */
+    ERR_DEVICE,     /* the accelerator failed; not to be trusted any more */
+    ERR_NON_FINITE, /* NaN or infinity in logits */
+    ERR_INTERNAL,   /* a broken promise of our own */
     ERR_COUNT
 } ErrorCode;
 

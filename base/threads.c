@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Some tens of microseconds: longer than the serial work between two kernels of a step, far below what shows as load.
+/*
+ * Some tens of microseconds: longer than the serial work between two kernels of a step, far below what shows as load.
  */
 enum { SPIN_ROUNDS = 2000 };
 

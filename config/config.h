@@ -35,9 +35,9 @@ typedef struct Config {
     /* model */
     const char *model; /* NULL: not given */
     const char *alias; /* several names are separated by commas; NULL: the file's general.name */
-    uint32_t context; /* 0: the model's */
-    uint32_t threads; /* 0: all available */
-    DType kv_type;    /* F32, F16 or BF16 */
+    uint32_t context;  /* 0: the model's */
+    uint32_t threads;  /* 0: all available */
+    DType kv_type;     /* F32, F16 or BF16 */
     /* server */
     const char *host; /* or "unix:PATH" */
     uint16_t port;
@@ -46,7 +46,7 @@ typedef struct Config {
     uint64_t max_body; /* bytes */
     uint32_t max_queue;
     uint64_t max_queue_tokens;
-    uint32_t max_output_tokens; /* 0: the context */
+    uint32_t max_output_tokens;                  /* 0: the context */
     uint32_t drain_timeout_s, request_timeout_s; /* 0: none */
     /* batching */
     uint32_t prefill_chunk;

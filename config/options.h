@@ -27,13 +27,13 @@ typedef struct ConfigOption {
     const char *name; /* with underscores; dashes are taken too, but for the environment */
     char letter;      /* -m; 0: none */
     OptionKind kind;
-    uint16_t width;       /* bytes of the field */
-    uint32_t offset;      /* of the field in Config */
-    uint32_t seen_offset; /* of a bool that turns true when the option is given; 0: none */
+    uint16_t width;        /* bytes of the field */
+    uint32_t offset;       /* of the field in Config */
+    uint32_t seen_offset;  /* of a bool that turns true when the option is given; 0: none */
     uint32_t rival_offset; /* of a text that yields when the command line gives this option; 0: none */
-    const char *fallback; /* default, in the option's own notation; NULL: the field stays NULL */
-    const char *shown;    /* how help shows the default when the notation would not tell; NULL: as it is */
-    uint64_t min, max;    /* whole numbers */
+    const char *fallback;  /* default, in the option's own notation; NULL: the field stays NULL */
+    const char *shown;     /* how help shows the default when the notation would not tell; NULL: as it is */
+    uint64_t min, max;     /* whole numbers */
     double real_min, real_max;
     const OptionChoice *choices;
     const char *section; /* of the file; NULL: not in a file, this run only */
@@ -45,7 +45,6 @@ typedef struct ConfigOption {
 
 extern const ConfigOption config_options[];
 extern const size_t config_n_options;
-
 
 /* The option of this name (n bytes, '-' equals '_'), or NULL. */
 const ConfigOption *option_find(const char *name, size_t n);

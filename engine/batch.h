@@ -24,7 +24,9 @@ typedef struct Batch {
     uint32_t n_spans;
 } Batch;
 
-/* A pass is one batch on its way through the layers; a work item is a piece of it, small enough for nobody to notice. */
+/*
+ * A pass is one batch on its way through the layers; a work item is a piece of it, small enough for nobody to notice.
+ */
 typedef uint32_t PassId;
 
 typedef struct WorkItem {

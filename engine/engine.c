@@ -22,8 +22,8 @@ static bool set_limits(Engine *engine, Error *error)
     EngineParams *p = &engine->params;
     uint32_t trained = engine->shape.train_context;
     if (p->context > trained)
-        return error_set_param(error, ERR_INVALID, "ctx", "ctx is %u, but the model is trained for %u tokens", p->context,
-                               trained);
+        return error_set_param(error, ERR_INVALID, "ctx", "ctx is %u, but the model is trained for %u tokens",
+                               p->context, trained);
     if (p->context == 0) p->context = trained;
     engine->shape.rope_context = p->context;
     if (p->max_logit_rows > p->max_batch_rows) p->max_logit_rows = p->max_batch_rows;
@@ -38,8 +38,8 @@ static bool open_tokenizer(Engine *engine, Error *error)
     uint32_t n = tok_n_vocab(engine->tokenizer);
     if (n != engine->shape.n_vocab)
         return error_set_param(error, ERR_INVALID, "tokenizer.ggml.tokens",
-                               "key 'tokenizer.ggml.tokens' has %u tokens, but tensor 'token_embd.weight' has %u rows", n,
-                               engine->shape.n_vocab);
+                               "key 'tokenizer.ggml.tokens' has %u tokens, but tensor 'token_embd.weight' has %u rows",
+                               n, engine->shape.n_vocab);
     return true;
 }
 
@@ -88,8 +88,7 @@ static bool open_memory(Engine *engine, Error *error)
 static bool open_all(Engine *engine, const EngineParams *params, Error *error)
 {
     const BindProgress progress = {params->progress, params->progress_arg};
-    return gguf_open(params->model_path, &engine->gguf, error) &&
-           family_find(engine->gguf, &engine->family, error) &&
+    return gguf_open(params->model_path, &engine->gguf, error) && family_find(engine->gguf, &engine->family, error) &&
            family_read_shape(engine->family, engine->gguf, &engine->shape, error) && set_limits(engine, error) &&
            weights_bind(engine->family, &engine->shape, engine->gguf, progress, &engine->weights, error) &&
            open_tokenizer(engine, error) && open_chat_template(engine, error) && open_memory(engine, error);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The boundary of the engine: one loaded model, its KV memory, and a synchronous forward pass. No HTTP, no requests over
- * time. engine_open and engine_forward belong to one thread at a time (main, then the engine thread); what the const
- * getters return is immutable and may be read anywhere.
+ * The boundary of the engine: one loaded model, its KV memory, and a synchronous forward pass. No HTTP, no requests
+ * over time. engine_open and engine_forward belong to one thread at a time (main, then the engine thread); what the
+ * const getters return is immutable and may be read anywhere.
  */
 #pragma once
 #include "base/tensor.h"
@@ -17,18 +17,18 @@ typedef struct Engine Engine;
 
 typedef struct EngineParams {
     const char *model_path;
-    uint32_t context;        /* tokens of one sequence; 0: the model's own */
-    uint32_t max_sequences;  /* open at once */
-    uint32_t max_passes;     /* open at once; 0: 1 */
-    uint64_t kv_bytes;       /* of all pages together; 0: enough for max_sequences full contexts */
+    uint32_t context;           /* tokens of one sequence; 0: the model's own */
+    uint32_t max_sequences;     /* open at once */
+    uint32_t max_passes;        /* open at once; 0: 1 */
+    uint64_t kv_bytes;          /* of all pages together; 0: enough for max_sequences full contexts */
     const AttnPolicy *policies; /* [n_policies], kept by the caller until engine_close; NULL: dense alone */
     uint32_t n_policies;
-    uint32_t max_batch_rows; /* rows of one forward pass */
-    uint32_t max_logit_rows; /* rows with logits of one forward pass */
-    uint32_t n_threads;      /* 0: all that are available */
-    DType kv_type;           /* F32, F16 or BF16 */
-    uint32_t rank, world;    /* tensor parallel; 0, 1 */
-    const struct KernelTable *kernels; /* NULL: the best for this machine */
+    uint32_t max_batch_rows;                      /* rows of one forward pass */
+    uint32_t max_logit_rows;                      /* rows with logits of one forward pass */
+    uint32_t n_threads;                           /* 0: all that are available */
+    DType kv_type;                                /* F32, F16 or BF16 */
+    uint32_t rank, world;                         /* tensor parallel; 0, 1 */
+    const struct KernelTable *kernels;            /* NULL: the best for this machine */
     void (*progress)(void *arg, double fraction); /* may be NULL; called from engine_open's thread */
     void *progress_arg;
 } EngineParams;
@@ -70,8 +70,8 @@ LW_CHECK bool engine_forward(Engine *engine, const Batch *batch, float **ret_log
  * What follows replaces engine_seq_open, engine_seq_truncate and one-batch-at-a-time engine_forward when pages come in.
  *
  * Sequences and their pages. A sequence's tokens are 0 .. engine_seq_tokens - 1; passes extend it. Pages are shared by
- * reference count: with engine_seq_fork, and with whoever keeps a PageSet (the prefix cache). A shared page that is to be
- * written is copied first. Sharing takes no time, none of this allocates, and after an error nothing has changed.
+ * reference count: with engine_seq_fork, and with whoever keeps a PageSet (the prefix cache). A shared page that is to
+ * be written is copied first. Sharing takes no time, none of this allocates, and after an error nothing has changed.
  */
 LW_CHECK bool engine_seq_new(Engine *engine, PolicyId policy, SeqId *ret_seq, Error *error); /* ERR_BUSY: no place */
 /* Takes all pages that the next n tokens need (a copy of a shared open page among them). ERR_BUSY: too few are free. */
@@ -79,12 +79,14 @@ LW_CHECK bool engine_seq_reserve(Engine *engine, SeqId seq, uint32_t n_tokens, E
 /* A sequence that holds the same tokens. ERR_BUSY: no place. */
 LW_CHECK bool engine_seq_fork(Engine *engine, SeqId from, SeqId *ret_seq, Error *error);
 /*
- * Appends n tokens whose pages are sets[0 .. ceil(n / KV_PAGE_TOKENS) - 1] to a sequence that ends on a page boundary. The
- * last page may hold more tokens than are taken from it if its classes are unquantised or it is open. Classes with a window may lack
- * the pages that no later query sees (kv_class_needs).
+ * Appends n tokens whose pages are sets[0 .. ceil(n / KV_PAGE_TOKENS) - 1] to a sequence that ends on a page boundary.
+ * The last page may hold more tokens than are taken from it if its classes are unquantised or it is open. Classes with
+ * a window may lack the pages that no later query sees (kv_class_needs).
  */
 LW_CHECK bool engine_seq_adopt(Engine *engine, SeqId seq, const PageSet *sets, uint32_t n_tokens, Error *error);
-/* The pages of one logical page of a sequence, without references of their own; PAGE_NONE where its class holds none. */
+/*
+ * The pages of one logical page of a sequence, without references of their own; PAGE_NONE where its class holds none.
+ */
 void engine_seq_page(const Engine *engine, SeqId seq, uint32_t logical_page, PageSet *ret_set);
 /* One more, or one less, owner of every page of the set. */
 void engine_pages_ref(Engine *engine, const PageSet *set);
@@ -103,10 +105,10 @@ LW_CHECK bool engine_page_new(Engine *engine, uint32_t class_id, PageId *ret_pag
 
 /*
  * Passes. Several may be open; their sequences are disjoint, and what they append is reserved (engine_seq_reserve).
- * begin copies the batch and embeds it; run takes it through layers, ascending, all rows of a layer in ascending pieces;
- * end, after the last layer, projects the rows that want logits ([rows with logits, n_vocab] in row order, writable, valid
- * until the next end) and counts the new tokens. A sequence may be closed while it is in a pass: the pass goes on without.
- * ERR_NON_FINITE is not raised here: samplers check the row they use.
+ * begin copies the batch and embeds it; run takes it through layers, ascending, all rows of a layer in ascending
+ * pieces; end, after the last layer, projects the rows that want logits ([rows with logits, n_vocab] in row order,
+ * writable, valid until the next end) and counts the new tokens. A sequence may be closed while it is in a pass: the
+ * pass goes on without. ERR_NON_FINITE is not raised here: samplers check the row they use.
  */
 LW_CHECK bool engine_pass_begin(Engine *engine, const Batch *batch, PassId *ret_pass, Error *error);
 LW_CHECK bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error);

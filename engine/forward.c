@@ -58,7 +58,8 @@ static void lay_out(Engine *engine, Carver *carver)
         .matmul_scratch = carve(carver, matmul_scratch_max(engine), 1),
         .attention_scratch = carve(
             carver,
-            attention_scratch_bytes(p->n_threads, s->n_heads, (uint32_t)max_size(s->head_dim, s->v_dim), p->context), 1),
+            attention_scratch_bytes(p->n_threads, s->n_heads, (uint32_t)max_size(s->head_dim, s->v_dim), p->context),
+            1),
     };
     engine->positions = carve(carver, rows, sizeof *engine->positions);
     engine->spans = carve(carver, p->max_sequences, sizeof *engine->spans);
@@ -72,9 +73,9 @@ bool forward_new_buffers(Engine *engine, Error *error)
     Carver measure = {0};
     lay_out(engine, &measure);
     size_t bytes = measure.used_bytes;
-    void *slab = measure.overflow ? MAP_FAILED
-                                  : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *slab = measure.overflow
+                     ? MAP_FAILED
+                     : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (slab == MAP_FAILED)
         return error_set(error, ERR_NO_MEMORY, "no memory for the buffers of a step of %u rows",
                          engine->params.max_batch_rows);
@@ -112,8 +113,8 @@ static bool check_span(const Engine *engine, const Batch *batch, uint32_t i, uin
         return error_set(error, ERR_INTERNAL, "span %u: starts at position %u, the sequence holds %u tokens", i,
                          span->first_pos, held);
     if (span->n_rows > engine->params.context - held)
-        return error_set(error, ERR_CONTEXT_LENGTH, "%u tokens and %u more do not fit a context of %u", held, span->n_rows,
-                         engine->params.context);
+        return error_set(error, ERR_CONTEXT_LENGTH, "%u tokens and %u more do not fit a context of %u", held,
+                         span->n_rows, engine->params.context);
     return true;
 }
 
@@ -144,7 +145,8 @@ static void set_spans(Engine *engine, const Batch *batch)
     for (uint32_t i = 0; i < batch->n_spans; i++) {
         const BatchSpan *span = &batch->spans[i];
         engine->seqs[i] = span->seq;
-        engine->spans[i] = (AttnSpan){.first_row = span->first_row, .n_rows = span->n_rows, .first_pos = span->first_pos};
+        engine->spans[i] =
+            (AttnSpan){.first_row = span->first_row, .n_rows = span->n_rows, .first_pos = span->first_pos};
         for (uint32_t t = 0; t < span->n_rows; t++) engine->positions[span->first_row + t] = span->first_pos + t;
     }
 }

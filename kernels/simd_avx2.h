@@ -119,7 +119,8 @@ SIMD_INLINE void transpose8(__m256 x[8])
     }
 }
 
-/* Sixteen rows of sixteen become columns: quarter by quarter, the upper right one changing places with the lower left.
+/*
+ * Sixteen rows of sixteen become columns: quarter by quarter, the upper right one changing places with the lower left.
  */
 SIMD_INLINE void f32x16_transpose(F32x16 x[LANES])
 {
@@ -346,7 +347,8 @@ SIMD_INLINE I32x16 i32x16_dot_u7(I32x16 acc, W8x64 w, int32_t x)
     return (I32x16){dot_u7(acc.a, w.a, all), dot_u7(acc.b, w.b, all)};
 }
 
-/* Signed weights of 8 bits stay as they are: |w| times x with w's sign never reaches the 16-bit limit, as |x| <= 127.
+/*
+ * Signed weights of 8 bits stay as they are: |w| times x with w's sign never reaches the 16-bit limit, as |x| <= 127.
  */
 enum { SIMD_I8_BIAS = 0 };
 SIMD_INLINE W8x64 w8x64_from_i8(W8x64 x)

@@ -15,8 +15,7 @@ bool answer_open(Answer *answer, const Tokenizer *tokenizer, const Request *requ
     made.n_enders = n_end + request->n_stop_ids;
     made.enders = calloc((size_t)made.n_enders + 1, sizeof *made.enders);
     if (!made.enders) return error_set(error, ERR_NO_MEMORY, "no memory for %u stop tokens", made.n_enders);
-    for (uint32_t i = 0; i < made.n_enders; i++)
-        made.enders[i] = i < n_end ? end_ids[i] : request->stop_ids[i - n_end];
+    for (uint32_t i = 0; i < made.n_enders; i++) made.enders[i] = i < n_end ? end_ids[i] : request->stop_ids[i - n_end];
     if (!stop_new(&request->stop, &made.stop, error)) {
         free(made.enders);
         return false;
@@ -63,8 +62,7 @@ bool answer_take(Answer *answer, uint32_t id, AnswerState *ret_state, Error *err
     bool shows = !tok_is_end(answer->tokenizer, id) && (!is_end || request->stop.include);
     buffer_clear(&answer->piece);
     buffer_clear(&answer->text);
-    if (shows && !tok_stream_push(&answer->stream, answer->tokenizer, id, false, &answer->piece, error))
-        return false;
+    if (shows && !tok_stream_push(&answer->stream, answer->tokenizer, id, false, &answer->piece, error)) return false;
     if (is_last && !tok_stream_flush(&answer->stream, &answer->piece, error)) return false;
     bool ok = may_end ? stop_push(answer->stop, answer->piece.data, answer->piece.n, &answer->text, &stopped, error)
                       : buffer_append(&answer->text, answer->piece.data, answer->piece.n, error);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One choice's tokens on the way to its text: which tokens end it, streaming decode, stop strings (in text from behind min_tokens), token limits. The
- * texts that answer_take gives, joined, are the decoding of all tokens that show, cut at the stop string. Engine thread.
+ * One choice's tokens on the way to its text: which tokens end it, streaming decode, stop strings (in text from behind
+ * min_tokens), token limits. The texts that answer_take gives, joined, are the decoding of all tokens that show, cut at
+ * the stop string. Engine thread.
  */
 #pragma once
 #include "engine/text/tokenizer.h"

@@ -40,8 +40,8 @@ bool batch_build_add(BatchBuild *build, SeqId seq, const uint32_t *tokens, uint3
 {
     Batch *batch = &build->batch;
     if (n_rows == 0 || n_rows > batch_build_room(build)) return false;
-    build->spans[batch->n_spans++] = (BatchSpan){
-        .seq = seq, .first_row = batch->n_rows, .n_rows = n_rows, .first_pos = first_pos, .logits = logits};
+    build->spans[batch->n_spans++] =
+        (BatchSpan){.seq = seq, .first_row = batch->n_rows, .n_rows = n_rows, .first_pos = first_pos, .logits = logits};
     memcpy(build->tokens + batch->n_rows, tokens, n_rows * sizeof *tokens);
     batch->n_rows += n_rows;
     return true;

@@ -11,25 +11,27 @@
 
 typedef uint64_t RequestId; /* never reused in a process; 0 is none */
 
-/* Everything the engine needs to know of one request; what it points to lives in its own arena, which request_free ends. */
+/* Everything the engine needs to know of one request; what it points to lives in its own arena, which request_free
+ * ends. */
 typedef struct Request {
     RequestId id;
     Arena arena; /* owns all that is below but 'failure' */
     const uint32_t *prompt;
-    uint32_t n_prompt;   /* >= 1 */
-    uint32_t max_tokens; /* >= 1 unless prompt_logprobs alone is wanted (echo with 0); n_prompt + max_tokens <= context */
+    uint32_t n_prompt; /* >= 1 */
+    uint32_t
+        max_tokens; /* >= 1 unless prompt_logprobs alone is wanted (echo with 0); n_prompt + max_tokens <= context */
     uint32_t min_tokens;
-    uint32_t n_choices;  /* n, >= 1 */
+    uint32_t n_choices; /* n, >= 1 */
     SamplingParams sampling;
     StopStrings stop;
     const uint32_t *stop_ids; /* [n_stop_ids] besides the model's own end tokens */
     uint32_t n_stop_ids;
     bool ignore_eos;
     bool want_logprobs;
-    uint32_t n_top_logprobs;  /* 0..20 */
+    uint32_t n_top_logprobs;   /* 0..20 */
     bool want_prompt_logprobs; /* completions with echo and logprobs */
-    int64_t priority; /* among waiting requests lower ones run first; equal ones first in, first out */
-    uint64_t deadline_usec;   /* monotonic; 0: none */
+    int64_t priority;          /* among waiting requests lower ones run first; equal ones first in, first out */
+    uint64_t deadline_usec;    /* monotonic; 0: none */
     uint64_t arrival_usec;
     Error *failure; /* made with the request, so that its EVENT_FAILED needs no memory; the engine's business */
 } Request;
@@ -50,13 +52,13 @@ typedef enum FinishReason { FINISH_STOP, FINISH_LENGTH } FinishReason;
 
 /* One generated (or, before the first, one prompt) token. */
 typedef struct EventToken {
-    SampleResult sample;  /* logprob and top only when asked for; a prompt's first token has logprob NAN and no top */
-    uint32_t text_bytes;  /* how much of the event's text this token released: also what earlier ones held back */
+    SampleResult sample; /* logprob and top only when asked for; a prompt's first token has logprob NAN and no top */
+    uint32_t text_bytes; /* how much of the event's text this token released: also what earlier ones held back */
 } EventToken;
 
 /*
- * Per request: STARTED, PROGRESS..., [TOKENS of the prompt,] then per choice TOKENS..., CHOICE_DONE, and last exactly one
- * of DONE or FAILED, whatever happens: DONE when all choices are done, else FAILED. A cancelled request, waiting or
+ * Per request: STARTED, PROGRESS..., [TOKENS of the prompt,] then per choice TOKENS..., CHOICE_DONE, and last exactly
+ * one of DONE or FAILED, whatever happens: DONE when all choices are done, else FAILED. A cancelled request, waiting or
  * begun, ends with FAILED and ERR_CANCELLED, one whose deadline passed with ERR_DEADLINE (unless DONE was already under
  * way). Choices come one after another in this version; nothing promises that.
  */
@@ -67,8 +69,8 @@ typedef enum EventKind {
     EVENT_CHOICE_DONE,
     EVENT_DONE,
     EVENT_FAILED,
-    EVENT_STATS,    /* about every 100 ms while busy, and when going idle */
-    EVENT_STOPPED,  /* last event of all, after COMMAND_STOP */
+    EVENT_STATS,   /* about every 100 ms while busy, and when going idle */
+    EVENT_STOPPED, /* last event of all, after COMMAND_STOP */
 } EventKind;
 
 typedef struct TokensPayload {
@@ -104,7 +106,9 @@ typedef struct Event {
     union {
         TokensPayload *tokens; /* EVENT_TOKENS: now the loop's */
         FinishReason finish;   /* EVENT_CHOICE_DONE */
-        struct { uint32_t done, total; } progress; /* EVENT_PROGRESS, tokens */
+        struct {
+            uint32_t done, total;
+        } progress;             /* EVENT_PROGRESS, tokens */
         RequestTimings timings; /* EVENT_DONE */
         Error *error;           /* EVENT_FAILED: now the loop's */
         EngineStats *stats;     /* EVENT_STATS: now the loop's */

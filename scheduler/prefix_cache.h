@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What has been computed before: a radix tree over pages, by (policy, salt, token ids). A node is one page of a class set:
- * a full page, or, as a leaf, an open one. The tree owns one reference of every page that it keeps; pages of windowed
- * classes are kept only where a checkpoint (the end of a message or of a run, every 4K tokens) needs them. KV facts 5, 6.
- * Engine thread.
+ * What has been computed before: a radix tree over pages, by (policy, salt, token ids). A node is one page of a class
+ * set: a full page, or, as a leaf, an open one. The tree owns one reference of every page that it keeps; pages of
+ * windowed classes are kept only where a checkpoint (the end of a message or of a run, every 4K tokens) needs them. KV
+ * facts 5, 6. Engine thread.
  */
 #pragma once
 #include "engine/engine.h"
@@ -13,7 +13,7 @@ typedef struct PrefixCache PrefixCache;
 typedef struct PrefixParams {
     Engine *engine;
     uint32_t max_nodes;
-    bool exact; /* decoded runs of policies that tell decode from prefill never match */
+    bool exact;                   /* decoded runs of policies that tell decode from prefill never match */
     uint64_t (*clock_usec)(void); /* monotonic: what is used decays with time */
 } PrefixParams;
 
@@ -24,11 +24,11 @@ typedef struct PrefixKey {
 } PrefixKey;
 
 typedef enum PrefixEnd {
-    PREFIX_WHOLE,    /* all that may match did */
-    PREFIX_NEW,      /* nobody went further than this */
-    PREFIX_DIFFERS,  /* others went on with another token */
-    PREFIX_EVICTED,  /* the pages that follow were given up */
-    PREFIX_WINDOW,   /* no checkpoint further on */
+    PREFIX_WHOLE,   /* all that may match did */
+    PREFIX_NEW,     /* nobody went further than this */
+    PREFIX_DIFFERS, /* others went on with another token */
+    PREFIX_EVICTED, /* the pages that follow were given up */
+    PREFIX_WINDOW,  /* no checkpoint further on */
 } PrefixEnd;
 
 /* Where a live sequence stands in the tree: keeps its node, and with it the path there, from eviction. */
@@ -42,8 +42,8 @@ void prefix_cache_free(PrefixCache *cache); /* NULL is fine; unrefs all pages; n
 
 /*
  * The longest usable prefix of tokens [n_tokens] (pass n_prompt - 1, so that a row is left to compute): *ret_n tokens,
- * whose pages are *ret_sets (valid until the next call, for engine_seq_adopt); opens a cursor at its last full page. Never fails:
- * nothing usable is 0.
+ * whose pages are *ret_sets (valid until the next call, for engine_seq_adopt); opens a cursor at its last full page.
+ * Never fails: nothing usable is 0.
  */
 void prefix_cache_open(PrefixCache *cache, const PrefixKey *key, const uint32_t *tokens, uint32_t n_tokens,
                        PrefixCursor *ret_cursor, const PageSet **ret_sets, uint32_t *ret_n, PrefixEnd *ret_end);

@@ -81,10 +81,8 @@ bool sched_new(const SchedParams *params, Sched **ret_sched, Error *error)
     if (!sched) return error_set(error, ERR_NO_MEMORY, "no memory for the scheduler");
     const Tokenizer *tokenizer = engine_tokenizer(params->engine);
     sched->params = *params;
-    sched->tools = (SequenceTools){.engine = params->engine,
-                                   .tokenizer = tokenizer,
-                                   .clock_usec = params->clock_usec,
-                                   .stats = &sched->stats};
+    sched->tools = (SequenceTools){
+        .engine = params->engine, .tokenizer = tokenizer, .clock_usec = params->clock_usec, .stats = &sched->stats};
     sched->stats.kv_tokens_total = engine_context(params->engine);
     sched->idle_told = true;
     sched->slots = calloc(params->max_live, sizeof *sched->slots);
@@ -233,8 +231,7 @@ static bool flush_all(Sched *sched)
 {
     while (sched->closing.head && sequence_flush(sched->closing.head, sched->params.emit, sched->params.emit_arg))
         list_push(&sched->free, list_pop(&sched->closing));
-    bool running_is_out =
-        !sched->running || sequence_flush(sched->running, sched->params.emit, sched->params.emit_arg);
+    bool running_is_out = !sched->running || sequence_flush(sched->running, sched->params.emit, sched->params.emit_arg);
     return running_is_out && !sched->closing.head;
 }
 
@@ -246,8 +243,7 @@ static bool send_stats(Sched *sched, uint64_t now_usec)
     if (!copy) return true;
     sched->stats.running = sched->running != NULL;
     sched->stats.waiting = sched->waiting.n;
-    sched->stats.kv_tokens_used =
-        sched->running ? engine_seq_tokens(sched->params.engine, sched->running->seq) : 0;
+    sched->stats.kv_tokens_used = sched->running ? engine_seq_tokens(sched->params.engine, sched->running->seq) : 0;
     *copy = sched->stats;
     if (!sched->params.emit(sched->params.emit_arg, &(Event){.kind = EVENT_STATS, .stats = copy})) {
         free(copy);

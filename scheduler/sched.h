@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policy: which request is computed next, and when one ends from outside. One request runs at a time; of those that wait
- * the lowest priority is next, first in, first out. No threads and no clock of its own, so that tests can drive it step by step. Engine thread.
+ * Policy: which request is computed next, and when one ends from outside. One request runs at a time; of those that
+ * wait the lowest priority is next, first in, first out. No threads and no clock of its own, so that tests can drive it
+ * step by step. Engine thread.
  */
 #pragma once
 #include "scheduler/sequence.h"
@@ -9,11 +10,11 @@
 typedef struct Sched Sched;
 
 typedef struct SchedParams {
-    Engine *engine;         /* borrowed */
-    uint32_t max_live;      /* requests that wait, run, or have events that are not out yet */
-    uint32_t prefill_chunk; /* tokens of one prefill step */
+    Engine *engine;               /* borrowed */
+    uint32_t max_live;            /* requests that wait, run, or have events that are not out yet */
+    uint32_t prefill_chunk;       /* tokens of one prefill step */
     uint64_t (*clock_usec)(void); /* monotonic */
-    EmitFn emit;            /* takes an event with its payload; false: no room now, it will be offered again */
+    EmitFn emit;                  /* takes an event with its payload; false: no room now, it will be offered again */
     void *emit_arg;
 } SchedParams;
 

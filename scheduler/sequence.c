@@ -62,7 +62,8 @@ bool sequence_start(Sequence *sequence, const SequenceTools *tools, Error *error
     const Request *request = sequence->request;
     if (!check_request(request, tools, error)) return false;
     if (!sampler_reset(tools->sampler, &request->sampling, 0, request->prompt, request->n_prompt, error)) return false;
-    if (!answer_open(&sequence->answer, tools->tokenizer, request, tools->end_ids, tools->n_end_ids, error)) return false;
+    if (!answer_open(&sequence->answer, tools->tokenizer, request, tools->end_ids, tools->n_end_ids, error))
+        return false;
     sequence->has_answer = true;
     if (!engine_seq_open(tools->engine, &sequence->seq, error)) return false;
     sequence->has_seq = true;
@@ -95,7 +96,8 @@ bool sequence_plan(const Sequence *sequence, const SequenceTools *tools, uint32_
         return batch_build_add(build, sequence->seq, request->prompt + first, n, first, LOGITS_ALL);
     }
     bool is_sampled = first + n == request->n_prompt && request->max_tokens > 0;
-    return batch_build_add(build, sequence->seq, request->prompt + first, n, first, is_sampled ? LOGITS_LAST : LOGITS_NONE);
+    return batch_build_add(build, sequence->seq, request->prompt + first, n, first,
+                           is_sampled ? LOGITS_LAST : LOGITS_NONE);
 }
 
 static void post_tokens(Sequence *sequence, TokensPayload *payload, Buffer *text)
@@ -174,7 +176,8 @@ static bool finish_choice(Sequence *sequence, const SequenceTools *tools, Finish
     sequence->n_prefilled = request->n_prompt - 1; /* the last row again, for its logits */
     engine_seq_truncate(tools->engine, sequence->seq, sequence->n_prefilled);
     answer_restart(&sequence->answer);
-    return sampler_reset(tools->sampler, &request->sampling, sequence->choice, request->prompt, request->n_prompt, error);
+    return sampler_reset(tools->sampler, &request->sampling, sequence->choice, request->prompt, request->n_prompt,
+                         error);
 }
 
 /* One token from one row of logits, and what follows from it. */
@@ -203,7 +206,8 @@ static bool sample_token(Sequence *sequence, const SequenceTools *tools, float *
     return finish_choice(sequence, tools, state == ANSWER_STOPPED ? FINISH_STOP : FINISH_LENGTH, error);
 }
 
-static bool advance_prefill(Sequence *sequence, const SequenceTools *tools, uint32_t n_rows, float *logits, Error *error)
+static bool advance_prefill(Sequence *sequence, const SequenceTools *tools, uint32_t n_rows, float *logits,
+                            Error *error)
 {
     const Request *request = sequence->request;
     uint32_t last_row = 0;
@@ -214,8 +218,8 @@ static bool advance_prefill(Sequence *sequence, const SequenceTools *tools, uint
     sequence->n_prefilled += n_rows;
     if (sequence->choice == 0) {
         tools->stats->prompt_tokens += n_rows;
-        post(sequence, (Event){.kind = EVENT_PROGRESS,
-                               .progress = {.done = sequence->n_prefilled, .total = request->n_prompt}});
+        post(sequence,
+             (Event){.kind = EVENT_PROGRESS, .progress = {.done = sequence->n_prefilled, .total = request->n_prompt}});
     }
     if (sequence->n_prefilled < request->n_prompt) return true;
     if (request->max_tokens == 0) return finish_choice(sequence, tools, FINISH_LENGTH, error);

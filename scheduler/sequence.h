@@ -23,7 +23,7 @@ enum { SEQUENCE_MAX_PENDING = 8 };
 typedef struct SequenceTools {
     Engine *engine;
     const Tokenizer *tokenizer;
-    Sampler *sampler; /* one sequence at a time */
+    Sampler *sampler;        /* one sequence at a time */
     const uint32_t *end_ids; /* [n_end_ids] */
     uint32_t n_end_ids;
     uint64_t (*clock_usec)(void);
@@ -59,7 +59,9 @@ void sequence_done(Sequence *sequence, const SequenceTools *tools);
 LW_CHECK bool sequence_start(Sequence *sequence, const SequenceTools *tools, Error *error);
 /* The rows of its next step, at most max_rows (>= 1) of them; false: no room in the batch. */
 LW_CHECK bool sequence_plan(const Sequence *sequence, const SequenceTools *tools, uint32_t max_rows, BatchBuild *build);
-/* The step is done: rows as planned, and the logits that were asked for. Posts events. After an error: sequence_fail. */
+/*
+ * The step is done: rows as planned, and the logits that were asked for. Posts events. After an error: sequence_fail.
+ */
 LW_CHECK bool sequence_advance(Sequence *sequence, const SequenceTools *tools, uint32_t n_rows, float *logits,
                                Error *error);
 /* Ends it at once with EVENT_FAILED. */

@@ -173,8 +173,8 @@ static bool open_worker(Worker *worker, Error *error)
     worker->live = calloc(worker->max_live, sizeof *worker->live);
     if (!worker->live) return error_set(error, ERR_NO_MEMORY, "no memory for %u requests", worker->max_live);
     /*
-     * Every live request may have a submit and a cancel on the way, and the request before it in its place a cancel that
-     * came too late: before that cancel is taken, the new submit is not taken either. And there is one stop.
+     * Every live request may have a submit and a cancel on the way, and the request before it in its place a cancel
+     * that came too late: before that cancel is taken, the new submit is not taken either. And there is one stop.
      */
     size_t max_commands = 3 * (size_t)worker->max_live + 1;
     size_t max_events = params->max_events ? params->max_events : DEFAULT_MAX_EVENTS;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine thread: drains commands, runs scheduler steps for ever, emits events. The loop thread calls everything here.
+ * The engine thread: drains commands, runs scheduler steps for ever, emits events. The loop thread calls everything
+ * here.
  *
  * The engine never waits for the loop: when the event queue is full, events stay with their sequence and that sequence
  * is not stepped until they are out.
@@ -12,10 +13,10 @@
 typedef struct Worker Worker;
 
 typedef struct WorkerParams {
-    Engine *engine;         /* borrowed; only the engine thread touches it until worker_stop returns */
-    uint32_t max_queue;     /* waiting requests, besides the running one */
-    uint32_t prefill_chunk; /* tokens of one prefill step */
-    uint32_t max_events;    /* room of the event queue, rounded up to a power of two; 0: 1024 */
+    Engine *engine;          /* borrowed; only the engine thread touches it until worker_stop returns */
+    uint32_t max_queue;      /* waiting requests, besides the running one */
+    uint32_t prefill_chunk;  /* tokens of one prefill step */
+    uint32_t max_events;     /* room of the event queue, rounded up to a power of two; 0: 1024 */
     void (*wake)(void *arg); /* called on the engine thread after events were pushed (uv_async_send) */
     void *wake_arg;
 } WorkerParams;

@@ -97,8 +97,10 @@ static void write_text(const ApiChoice *choice, JsonOut *out)
 void api_answer_write_role(const ApiAnswer *answer, uint32_t choice, JsonOut *out)
 {
     frame_open(answer, out);
-    json_rawf(out, "{\"index\":%u,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
-                   "\"finish_reason\":null}]", choice);
+    json_rawf(out,
+              "{\"index\":%u,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+              "\"finish_reason\":null}]",
+              choice);
     frame_close(answer, out);
 }
 
@@ -132,7 +134,8 @@ static void write_timings(const ApiAnswer *answer, JsonOut *out)
     const RequestTimings *timings = &answer->timings;
     uint32_t read = timings->prompt_tokens - timings->cached_tokens;
     json_rawf(out, ",\"longwave\":{\"timings\":{\"queue_ms\":%.3f,\"prefill_ms\":%.3f,\"decode_ms\":%.3f",
-              (double)timings->queue_usec / 1e3, (double)timings->prefill_usec / 1e3, (double)timings->decode_usec / 1e3);
+              (double)timings->queue_usec / 1e3, (double)timings->prefill_usec / 1e3,
+              (double)timings->decode_usec / 1e3);
     json_rawf(out, ",\"prefill_tokens_per_second\":%.3f,\"decode_tokens_per_second\":%.3f}}",
               per_second(read, timings->prefill_usec), per_second(timings->completion_tokens, timings->decode_usec));
 }
@@ -140,8 +143,8 @@ static void write_timings(const ApiAnswer *answer, JsonOut *out)
 static void write_usage(const ApiAnswer *answer, JsonOut *out)
 {
     const RequestTimings *timings = &answer->timings;
-    json_rawf(out, ",\"usage\":{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u", timings->prompt_tokens,
-              timings->completion_tokens, timings->prompt_tokens + timings->completion_tokens);
+    json_rawf(out, ",\"usage\":{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u",
+              timings->prompt_tokens, timings->completion_tokens, timings->prompt_tokens + timings->completion_tokens);
     json_rawf(out, ",\"prompt_tokens_details\":{\"cached_tokens\":%u}", timings->cached_tokens);
     json_raw(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":0}}");
 }

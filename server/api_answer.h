@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From tokens to OpenAI's answer objects, as one object or as stream frames; knows no HTTP and no worker. The same state
- * serves both, so joined deltas equal the whole answer. Loop thread.
+ * From tokens to OpenAI's answer objects, as one object or as stream frames; knows no HTTP and no worker. The same
+ * state serves both, so joined deltas equal the whole answer. Loop thread.
  */
 #pragma once
 #include "engine/text/tokenizer.h"
@@ -13,10 +13,10 @@ typedef enum AnswerKind { ANSWER_CHAT, ANSWER_COMPLETION } AnswerKind;
 enum { ANSWER_LOGPROB_PARTS = 4, ANSWER_ID_BYTES = 48 };
 
 typedef struct ApiChoice {
-    Buffer text; /* not yet written */
+    Buffer text;                           /* not yet written */
     Buffer logprobs[ANSWER_LOGPROB_PARTS]; /* items without brackets; chat uses the first only */
-    uint64_t offset_chars; /* code points of all tokens so far, for text_offset */
-    uint64_t last_token_usec; /* monotonic; 0: none yet */
+    uint64_t offset_chars;                 /* code points of all tokens so far, for text_offset */
+    uint64_t last_token_usec;              /* monotonic; 0: none yet */
     bool any_token;
     bool done;
     FinishReason finish;

@@ -37,7 +37,8 @@ static bool load_piece(const ApiAnswer *answer, uint32_t id, Buffer *piece, Erro
 }
 
 /* {"token":..,"logprob":..,"bytes":[..] without the closing brace */
-static bool write_chat_token(const ApiAnswer *answer, JsonOut *out, uint32_t id, float logprob, Buffer *piece, Error *error)
+static bool write_chat_token(const ApiAnswer *answer, JsonOut *out, uint32_t id, float logprob, Buffer *piece,
+                             Error *error)
 {
     if (!load_piece(answer, id, piece, error)) return false;
     json_raw(out, "{\"token\":");
@@ -90,8 +91,8 @@ static bool add_top(ApiAnswer *answer, const SampleResult *sample, bool none, Js
     return true;
 }
 
-static bool add_completion(ApiAnswer *answer, ApiChoice *choice, bool is_prompt, const SampleResult *sample, Buffer *piece,
-                           Error *error)
+static bool add_completion(ApiAnswer *answer, ApiChoice *choice, bool is_prompt, const SampleResult *sample,
+                           Buffer *piece, Error *error)
 {
     JsonOut out[ANSWER_LOGPROB_PARTS];
     bool none = is_first(choice, is_prompt);
@@ -118,7 +119,8 @@ static bool count_chars(const ApiAnswer *answer, uint32_t id, Buffer *piece, uin
     return true;
 }
 
-bool api_answer_add_logprob(ApiAnswer *answer, uint32_t choice_index, bool is_prompt, const SampleResult *sample, Error *error)
+bool api_answer_add_logprob(ApiAnswer *answer, uint32_t choice_index, bool is_prompt, const SampleResult *sample,
+                            Error *error)
 {
     ApiChoice *choice = &answer->choices[choice_index];
     Buffer piece;

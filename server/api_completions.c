@@ -12,7 +12,10 @@ static bool add_text(ApiJob *job, const ApiParams *params, const cJSON *item, co
     TokenList tokens = {0};
     size_t n = strlen(item->valuestring);
     TextRange all = {0, n};
-    TokEncode encode = {.text = item->valuestring, .n = n, .trusted = &all, .n_trusted = params->parse_special && n,
+    TokEncode encode = {.text = item->valuestring,
+                        .n = n,
+                        .trusted = &all,
+                        .n_trusted = params->parse_special && n,
                         .add_special = true};
     bool ok = tok_encode(job->model->tokenizer, &encode, &tokens, error) &&
               generation_add_prompt(job, params, &tokens, path, error);
@@ -33,7 +36,8 @@ static bool add_one(ApiJob *job, const ApiParams *params, const cJSON *item, con
 {
     if (cJSON_IsString(item)) return add_text(job, params, item, path, error);
     if (cJSON_IsArray(item)) return add_ids(job, params, item, path, error);
-    return error_set_param(error, ERR_INVALID, path, "'%s' must be a string or an array, not %s", path, json_type_name(item));
+    return error_set_param(error, ERR_INVALID, path, "'%s' must be a string or an array, not %s", path,
+                           json_type_name(item));
 }
 
 static bool add_prompts(ApiJob *job, const ApiParams *params, Error *error)

@@ -13,7 +13,8 @@ bool api_ids_read(const cJSON *array, const char *path, uint32_t n_vocab, TokenL
         if (!cJSON_IsNumber(item) || value != floor(value) || value < 0 || value >= n_vocab) {
             char field[64];
             snprintf(field, sizeof field, "%.40s[%zu]", path, i);
-            return error_set_param(error, ERR_INVALID, field, "'%s' must be a token id from 0 to %u", field, n_vocab - 1);
+            return error_set_param(error, ERR_INVALID, field, "'%s' must be a token id from 0 to %u", field,
+                                   n_vocab - 1);
         }
         if (!token_list_push(list, (uint32_t)value, error)) return false;
     }

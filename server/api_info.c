@@ -113,8 +113,9 @@ void api_metrics(Server *server, Exchange *exchange, const char *tail)
     buffer_init(&body, MAX_PAGE_BYTES);
     const char *model = server->model ? server->model->names[0] : "";
     if (metrics_write(&server->metrics, model, clock_now_usec(), &body, &error))
-        exchange_reply(exchange, &(HttpReply){.status = 200, .body = &body,
-                                              .content_type = "text/plain; version=0.0.4; charset=utf-8"});
+        exchange_reply(
+            exchange,
+            &(HttpReply){.status = 200, .body = &body, .content_type = "text/plain; version=0.0.4; charset=utf-8"});
     else
         server_reply_error(exchange, (int)error.code, &error);
     buffer_done(&body);

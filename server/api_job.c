@@ -9,7 +9,8 @@ static bool run_job(ApiJob *job, Error *error)
 {
     if (!json_parse(job->body ? job->body : "", job->body_bytes, &job->json, error)) return false;
     if (!cJSON_IsObject(job->json))
-        return error_set(error, ERR_INVALID, "the request body must be a JSON object, not %s", json_type_name(job->json));
+        return error_set(error, ERR_INVALID, "the request body must be a JSON object, not %s",
+                         json_type_name(job->json));
     return job->run(job, error);
 }
 
@@ -61,7 +62,8 @@ static void on_closed(void *owner)
     (void)uv_cancel((uv_req_t *)&job->work);
 }
 
-bool api_job_start(Server *server, Exchange *exchange, void *user, bool (*run)(ApiJob *, Error *), void (*done)(ApiJob *))
+bool api_job_start(Server *server, Exchange *exchange, void *user, bool (*run)(ApiJob *, Error *),
+                   void (*done)(ApiJob *))
 {
     ApiJob *job = calloc(1, sizeof *job);
     if (!job) {
@@ -70,7 +72,8 @@ bool api_job_start(Server *server, Exchange *exchange, void *user, bool (*run)(A
         server_reply_error(exchange, ERR_NO_MEMORY, &error);
         return false;
     }
-    *job = (ApiJob){.server = server, .model = server->model, .exchange = exchange, .user = user, .run = run, .done = done};
+    *job = (ApiJob){
+        .server = server, .model = server->model, .exchange = exchange, .user = user, .run = run, .done = done};
     job->work.data = job;
     buffer_init(&job->answer, MAX_ANSWER_BYTES);
     job->body = exchange_take_body(exchange, &job->body_bytes);

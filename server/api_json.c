@@ -176,11 +176,16 @@ static bool scan_value(Scan *scan, unsigned depth)
     case '[':
         scan->at++;
         return scan_list(scan, depth + 1, c == '{');
-    case '"': return scan_string(scan);
-    case 't': return scan_word(scan, "true");
-    case 'f': return scan_word(scan, "false");
-    case 'n': return scan_word(scan, "null");
-    default: return c == '-' || is_digit(c) ? scan_number(scan) : fail(scan, "a value is missing");
+    case '"':
+        return scan_string(scan);
+    case 't':
+        return scan_word(scan, "true");
+    case 'f':
+        return scan_word(scan, "false");
+    case 'n':
+        return scan_word(scan, "null");
+    default:
+        return c == '-' || is_digit(c) ? scan_number(scan) : fail(scan, "a value is missing");
     }
 }
 
@@ -267,7 +272,8 @@ bool json_get_real(const cJSON *item, const char *path, double min, double max, 
     if (!cJSON_IsNumber(item)) return wrong_type(item, path, "a number", error);
     double value = item->valuedouble;
     if (!(value >= min && value <= max))
-        return error_set_param(error, ERR_INVALID, path, "'%s' must lie between %g and %g, not %g", path, min, max, value);
+        return error_set_param(error, ERR_INVALID, path, "'%s' must lie between %g and %g, not %g", path, min, max,
+                               value);
     *ret_value = value;
     return true;
 }

@@ -22,9 +22,11 @@ const char *json_type_name(const cJSON *item);
 
 /* path: how the error names the item. All of them want an item that is there. */
 LW_CHECK bool json_get_bool(const cJSON *item, const char *path, bool *ret_value, Error *error);
-LW_CHECK bool json_get_real(const cJSON *item, const char *path, double min, double max, double *ret_value, Error *error);
+LW_CHECK bool json_get_real(const cJSON *item, const char *path, double min, double max, double *ret_value,
+                            Error *error);
 /* Whole numbers only. */
-LW_CHECK bool json_get_int(const cJSON *item, const char *path, int64_t min, int64_t max, int64_t *ret_value, Error *error);
+LW_CHECK bool json_get_int(const cJSON *item, const char *path, int64_t min, int64_t max, int64_t *ret_value,
+                           Error *error);
 LW_CHECK bool json_get_string(const cJSON *item, const char *path, const char **ret_value, Error *error);
 LW_CHECK bool json_get_array(const cJSON *item, const char *path, size_t max_items, size_t *ret_n, Error *error);
 LW_CHECK bool json_get_object(const cJSON *item, const char *path, Error *error);

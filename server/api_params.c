@@ -72,14 +72,18 @@ static bool read_plain(const PlainField *field, const cJSON *item, ApiParams *pa
     int64_t max = field->max > 9e18 ? INT64_MAX : (int64_t)field->max;
     double real;
     switch (field->kind) {
-    case FIELD_BOOL: return json_get_bool(item, field->name, at, error);
-    case FIELD_REAL: return json_get_real(item, field->name, field->min, field->max, at, error);
-    case FIELD_INT: return json_get_int(item, field->name, min, max, at, error);
+    case FIELD_BOOL:
+        return json_get_bool(item, field->name, at, error);
+    case FIELD_REAL:
+        return json_get_real(item, field->name, field->min, field->max, at, error);
+    case FIELD_INT:
+        return json_get_int(item, field->name, min, max, at, error);
     case FIELD_FLOAT:
         if (!json_get_real(item, field->name, field->min, field->max, &real, error)) return false;
         *(float *)at = (float)real;
         return true;
-    case FIELD_INT32: break;
+    case FIELD_INT32:
+        break;
     }
     if (!json_get_int(item, field->name, min, max, &whole, error)) return false;
     *(int32_t *)at = (int32_t)whole;
@@ -160,8 +164,8 @@ static bool read_short_text(const Reader *reader, const cJSON *item, const char 
 {
     if (!json_get_string(item, path, ret_text, reader->error)) return false;
     size_t n = strlen(*ret_text);
-    return (n >= 1 && n <= max_bytes) ||
-           error_set_param(reader->error, ERR_INVALID, path, "'%s' must have 1 to %zu bytes, not %zu", path, max_bytes, n);
+    return (n >= 1 && n <= max_bytes) || error_set_param(reader->error, ERR_INVALID, path,
+                                                         "'%s' must have 1 to %zu bytes, not %zu", path, max_bytes, n);
 }
 
 static bool read_one_stop(const Reader *reader, const cJSON *item, const char *path)
@@ -174,8 +178,8 @@ static bool read_stop(const Reader *reader, const cJSON *item)
     if (cJSON_IsString(item)) return read_one_stop(reader, item, "stop");
     size_t n, i = 0;
     if (!cJSON_IsArray(item))
-        return error_set_param(reader->error, ERR_INVALID, "stop", "'stop' must be a string or an array of strings, not %s",
-                               json_type_name(item));
+        return error_set_param(reader->error, ERR_INVALID, "stop",
+                               "'stop' must be a string or an array of strings, not %s", json_type_name(item));
     if (!json_get_array(item, "stop", API_MAX_STOPS, &n, reader->error)) return false;
     for (const cJSON *one = item->child; one; one = one->next) {
         char path[32];
@@ -322,11 +326,16 @@ static bool is_text_format(const cJSON *item)
 static bool is_neutral(const cJSON *item, Neutral neutral, double number, const char *text)
 {
     switch (neutral) {
-    case NEUTRAL_EMPTY: return (cJSON_IsArray(item) && !item->child) || (cJSON_IsString(item) && !*item->valuestring);
-    case NEUTRAL_NUMBER: return (cJSON_IsNumber(item) && item->valuedouble == number) || (cJSON_IsFalse(item) && !number);
-    case NEUTRAL_TEXT: return is_neutral_text(item, text);
-    case NEUTRAL_FORMAT: return is_text_format(item);
-    case NEUTRAL_NONE: break;
+    case NEUTRAL_EMPTY:
+        return (cJSON_IsArray(item) && !item->child) || (cJSON_IsString(item) && !*item->valuestring);
+    case NEUTRAL_NUMBER:
+        return (cJSON_IsNumber(item) && item->valuedouble == number) || (cJSON_IsFalse(item) && !number);
+    case NEUTRAL_TEXT:
+        return is_neutral_text(item, text);
+    case NEUTRAL_FORMAT:
+        return is_text_format(item);
+    case NEUTRAL_NONE:
+        break;
     }
     return false;
 }
@@ -342,7 +351,8 @@ static bool check_unsupported(const cJSON *item, ApiRoute route, bool *ret_known
         if (!(unsupported_fields[i].routes & route) || strcmp(unsupported_fields[i].name, item->string)) continue;
         if (is_neutral(item, unsupported_fields[i].neutral, unsupported_fields[i].number, unsupported_fields[i].text))
             return true;
-        return error_set_param(error, ERR_UNSUPPORTED, item->string, "'%s' with this value is not supported", item->string);
+        return error_set_param(error, ERR_UNSUPPORTED, item->string, "'%s' with this value is not supported",
+                               item->string);
     }
     *ret_known = false;
     return true;
@@ -404,7 +414,12 @@ static bool check_together(ApiParams *params, ApiRoute route, Error *error)
 bool api_params_read(const cJSON *body, ApiRoute route, uint32_t n_vocab, ApiParams *ret_params, Error *error)
 {
     ApiParams params = {
-        .top_p = 1, .n = 1, .max_tokens = -1, .max_completion_tokens = -1, .top_logprobs = -1, .parse_special = true,
+        .top_p = 1,
+        .n = 1,
+        .max_tokens = -1,
+        .max_completion_tokens = -1,
+        .top_logprobs = -1,
+        .parse_special = true,
         .add_generation_prompt = true,
     };
     sampling_defaults(&params.sampling);
@@ -451,7 +466,8 @@ bool api_params_bias(const ApiParams *params, uint32_t n_vocab, Arena *arena, Lo
 {
     size_t n = params->logit_bias ? (size_t)cJSON_GetArraySize(params->logit_bias) : 0, i = 0;
     if (n > API_MAX_BIAS)
-        return error_set_param(error, ERR_INVALID, "logit_bias", "'logit_bias' has %zu entries, more than %d", n, API_MAX_BIAS);
+        return error_set_param(error, ERR_INVALID, "logit_bias", "'logit_bias' has %zu entries, more than %d", n,
+                               API_MAX_BIAS);
     LogitBias *bias = arena_array(arena, n, sizeof *bias);
     if (!bias) return error_set(error, ERR_NO_MEMORY, "no memory for logit_bias");
     for (const cJSON *item = params->logit_bias ? params->logit_bias->child : NULL; item; item = item->next)

@@ -8,13 +8,19 @@
 #include "server/api_json.h"
 #include "scheduler/messages.h"
 
-enum { API_MAX_STOPS = 16, API_MAX_STOP_BYTES = 1024, API_MAX_STOP_IDS = 64, API_MAX_BIAS = 4096, API_MAX_CHOICES = 128 };
+enum {
+    API_MAX_STOPS = 16,
+    API_MAX_STOP_BYTES = 1024,
+    API_MAX_STOP_IDS = 64,
+    API_MAX_BIAS = 4096,
+    API_MAX_CHOICES = 128
+};
 
 typedef enum ApiRoute { API_CHAT = 1, API_COMPLETION = 2 } ApiRoute;
 
 typedef struct ApiParams {
-    const char *model;      /* NULL: absent */
-    const char *request_id; /* NULL: absent */
+    const char *model;       /* NULL: absent */
+    const char *request_id;  /* NULL: absent */
     SamplingParams sampling; /* all but what follows here: seed, bias, top_p, top_k and breakers */
     float repeat_penalty;    /* llama.cpp's name of repetition_penalty; 0: absent */
     double top_p;

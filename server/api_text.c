@@ -26,8 +26,8 @@ static bool encode_content(ApiJob *job, TokenList *tokens, Error *error)
         !option(job->json, "parse_special", &parse_special, error))
         return false;
     TextRange all = {0, strlen(text)};
-    TokEncode encode = {.text = text, .n = all.end, .trusted = &all, .n_trusted = parse_special && all.end,
-                        .add_special = add_special};
+    TokEncode encode = {
+        .text = text, .n = all.end, .trusted = &all, .n_trusted = parse_special && all.end, .add_special = add_special};
     return tok_encode(job->model->tokenizer, &encode, tokens, error);
 }
 
@@ -42,7 +42,8 @@ static bool run_tokenize(ApiJob *job, Error *error)
 {
     TokenList tokens = {0};
     JsonOut out;
-    bool ok = json_member(job->json, "messages") ? encode_messages(job, &tokens, error) : encode_content(job, &tokens, error);
+    bool ok =
+        json_member(job->json, "messages") ? encode_messages(job, &tokens, error) : encode_content(job, &tokens, error);
     json_begin(&out, &job->answer);
     json_raw(&out, "{\"tokens\":[");
     for (size_t i = 0; ok && i < tokens.n; i++) json_rawf(&out, i ? ",%u" : "%u", tokens.ids[i]);

@@ -18,7 +18,8 @@ static bool add_key(Auth *auth, const char *key, Error *error)
 {
     size_t n = strlen(key);
     if (!n || n > MAX_KEY_BYTES)
-        return error_set_param(error, ERR_INVALID, "api_key", "an API key has 1 to %d bytes, not %zu", MAX_KEY_BYTES, n);
+        return error_set_param(error, ERR_INVALID, "api_key", "an API key has 1 to %d bytes, not %zu", MAX_KEY_BYTES,
+                               n);
     if (auth->n_keys == MAX_KEYS)
         return error_set_param(error, ERR_TOO_LARGE, "api_key_file", "more than %d API keys", MAX_KEYS);
     char *copy = strdup(key);
@@ -39,7 +40,8 @@ static bool read_keys(Auth *auth, FILE *file, const char *path, Error *error)
         const char *start = line + strspn(line, " \t");
         if (!*start || *start == '#') continue;
         const char *colon = strchr(start, ':');
-        if (!add_key(auth, colon ? colon + 1 : start, error)) return error_prefix(error, "%.200s line %u", path, number);
+        if (!add_key(auth, colon ? colon + 1 : start, error))
+            return error_prefix(error, "%.200s line %u", path, number);
     }
     return true;
 }
@@ -47,12 +49,10 @@ static bool read_keys(Auth *auth, FILE *file, const char *path, Error *error)
 static bool load_file(Auth *auth, const char *path, Error *error)
 {
     FILE *file = fopen(path, "re");
-    if (!file)
-        return error_set_param(error, ERR_IO, "api_key_file", "cannot open '%.200s': %s", path, strerror(errno));
+    if (!file) return error_set_param(error, ERR_IO, "api_key_file", "cannot open '%.200s': %s", path, strerror(errno));
     bool ok = read_keys(auth, file, path, error);
     fclose(file);
-    if (ok && !auth->n_keys)
-        return error_set_param(error, ERR_INVALID, "api_key_file", "'%.200s' has no key", path);
+    if (ok && !auth->n_keys) return error_set_param(error, ERR_INVALID, "api_key_file", "'%.200s' has no key", path);
     return ok;
 }
 

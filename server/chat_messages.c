@@ -84,7 +84,8 @@ bool chat_messages_normalise(cJSON *body, Error *error)
 {
     cJSON *messages = cJSON_GetObjectItemCaseSensitive(body, "messages");
     size_t n, i = 0;
-    if (!messages || cJSON_IsNull(messages)) return error_set_param(error, ERR_INVALID, "messages", "'messages' is missing");
+    if (!messages || cJSON_IsNull(messages))
+        return error_set_param(error, ERR_INVALID, "messages", "'messages' is missing");
     if (!json_get_array(messages, "messages", CHAT_MAX_MESSAGES, &n, error)) return false;
     if (!n) return error_set_param(error, ERR_INVALID, "messages", "'messages' is empty");
     for (cJSON *message = messages->child, *next; message; message = next) {

@@ -9,7 +9,8 @@ enum { MIN_PROMPT_BYTES = 4 << 20, BYTES_PER_TOKEN = 64 };
 /* chat_template_kwargs with reasoning_effort among them. *ret_kwargs: NULL or a copy that the caller deletes. */
 static bool build_kwargs(const ApiParams *params, cJSON **ret_kwargs, Error *error)
 {
-    cJSON *kwargs = params->chat_template_kwargs ? cJSON_Duplicate(params->chat_template_kwargs, 1) : cJSON_CreateObject();
+    cJSON *kwargs =
+        params->chat_template_kwargs ? cJSON_Duplicate(params->chat_template_kwargs, 1) : cJSON_CreateObject();
     if (!kwargs) return error_set(error, ERR_NO_MEMORY, "no memory for chat_template_kwargs");
     bool add = params->reasoning_effort && !json_member(kwargs, "reasoning_effort");
     if (add && !cJSON_AddStringToObject(kwargs, "reasoning_effort", params->reasoning_effort)) {

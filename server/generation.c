@@ -86,7 +86,8 @@ static void generation_fail(Generation *generation, int kind, const Error *error
     Buffer frame;
     JsonOut out;
     Error ignored;
-    if (http_error_row(kind)->status == 500) log_write(LOG_ERROR, generation->parts[0].entry.id, "request failed: %s", error->text);
+    if (http_error_row(kind)->status == 500)
+        log_write(LOG_ERROR, generation->parts[0].entry.id, "request failed: %s", error->text);
     if (!generation->answer.stream) {
         server_reply_error(generation->exchange, kind, error);
         generation_free(generation);
@@ -271,9 +272,15 @@ static void on_event(InboxEntry *entry, Event *event)
         if (!part->started) generation->server->queued_tokens -= part->n_prompt;
         part->started = true;
         break;
-    case EVENT_TOKENS: on_part_tokens(part, event->choice, event->tokens); break;
-    case EVENT_CHOICE_DONE: on_choice_done(generation, first + event->choice, event->finish); break;
-    case EVENT_DONE: on_part_done(part, &event->timings); break;
+    case EVENT_TOKENS:
+        on_part_tokens(part, event->choice, event->tokens);
+        break;
+    case EVENT_CHOICE_DONE:
+        on_choice_done(generation, first + event->choice, event->finish);
+        break;
+    case EVENT_DONE:
+        on_part_done(part, &event->timings);
+        break;
     case EVENT_FAILED: {
         Error error = *event->error;
         part_close(part);
@@ -282,7 +289,8 @@ static void on_event(InboxEntry *entry, Event *event)
     }
     case EVENT_PROGRESS:
     case EVENT_STATS:
-    case EVENT_STOPPED: break;
+    case EVENT_STOPPED:
+        break;
     }
 }
 

@@ -14,7 +14,7 @@ enum { GENERATION_MAX_PROMPTS = 256 };
 /* What the pool makes of a request body. */
 typedef struct GenerationPlan {
     AnswerKind kind;
-    uint32_t n_requests, n_choices; /* choices of one request */
+    uint32_t n_requests, n_choices;            /* choices of one request */
     Request *requests[GENERATION_MAX_PROMPTS]; /* owned until submitted; ids are given then */
     Buffer echo[GENERATION_MAX_PROMPTS];       /* text of the prompt, where it is to be repeated */
     bool stream, include_usage, want_logprobs;

@@ -16,8 +16,9 @@ static bool find_model(ApiJob *job, const char *name, const char **ret_name, Err
             return true;
         }
     job->fault = HTTP_ERR_MODEL;
-    return error_set_param(error, ERR_NOT_FOUND, "model", "the model '%.100s' does not exist here; this server has '%.100s'",
-                           name, job->model->names[0]);
+    return error_set_param(error, ERR_NOT_FOUND, "model",
+                           "the model '%.100s' does not exist here; this server has '%.100s'", name,
+                           job->model->names[0]);
 }
 
 bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *error)
@@ -36,7 +37,8 @@ bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *
 }
 
 /* The answer's length limit; both counts are in the error's text. */
-static bool fit(const ApiJob *job, const ApiParams *params, size_t n_prompt, const char *param, uint32_t *ret_max, Error *error)
+static bool fit(const ApiJob *job, const ApiParams *params, size_t n_prompt, const char *param, uint32_t *ret_max,
+                Error *error)
 {
     const GenerationPlan *plan = job->user;
     uint32_t context = job->model->context;
@@ -53,7 +55,8 @@ static bool fit(const ApiJob *job, const ApiParams *params, size_t n_prompt, con
     if (wanted > room)
         return error_set_param(error, ERR_CONTEXT_LENGTH, "max_tokens",
                                "the prompt has %zu tokens and max_tokens asks for %lld more, but this model's maximum "
-                               "context length is %u tokens", n_prompt, (long long)wanted, context);
+                               "context length is %u tokens",
+                               n_prompt, (long long)wanted, context);
     if (wanted < 0) wanted = plan->kind == ANSWER_COMPLETION ? COMPLETION_DEFAULT_TOKENS : room;
     if (wanted > room) wanted = room;
     *ret_max = wanted > limit ? limit : (uint32_t)wanted;
@@ -115,7 +118,8 @@ static bool fill_stops(Request *request, const ApiParams *params, Error *error)
     return true;
 }
 
-static bool fill_request(Request *request, const ApiJob *job, const ApiParams *params, const TokenList *tokens, Error *error)
+static bool fill_request(Request *request, const ApiJob *job, const ApiParams *params, const TokenList *tokens,
+                         Error *error)
 {
     const GenerationPlan *plan = job->user;
     uint32_t *prompt = arena_array(&request->arena, tokens->n, sizeof *prompt);
@@ -136,7 +140,8 @@ static bool fill_request(Request *request, const ApiJob *job, const ApiParams *p
     uint64_t timeout_ms = (uint64_t)(params->timeout_s * 1e3), limit_ms = job->server->params.request_timeout_ms;
     if (limit_ms && (!timeout_ms || timeout_ms > limit_ms)) timeout_ms = limit_ms;
     request->deadline_usec = timeout_ms ? request->arrival_usec + timeout_ms * 1000 : 0;
-    return fill_sampling(request, params, tok_n_vocab(job->model->tokenizer), error) && fill_stops(request, params, error);
+    return fill_sampling(request, params, tok_n_vocab(job->model->tokenizer), error) &&
+           fill_stops(request, params, error);
 }
 
 static bool decode_echo(const ApiJob *job, const TokenList *tokens, Buffer *echo, Error *error)
@@ -147,20 +152,23 @@ static bool decode_echo(const ApiJob *job, const TokenList *tokens, Buffer *echo
     return tok_stream_flush(&stream, echo, error);
 }
 
-bool generation_add_prompt(ApiJob *job, const ApiParams *params, const TokenList *tokens, const char *param, Error *error)
+bool generation_add_prompt(ApiJob *job, const ApiParams *params, const TokenList *tokens, const char *param,
+                           Error *error)
 {
     GenerationPlan *plan = job->user;
     uint32_t max_tokens = 0;
     if (!tokens->n) return error_set_param(error, ERR_INVALID, param, "'%s' is empty", param);
     if ((plan->n_requests + 1) * plan->n_choices > GENERATION_MAX_PROMPTS)
-        return error_set_param(error, ERR_INVALID, param, "more than %d answers in one request", GENERATION_MAX_PROMPTS);
+        return error_set_param(error, ERR_INVALID, param, "more than %d answers in one request",
+                               GENERATION_MAX_PROMPTS);
     if (!fit(job, params, tokens->n, param, &max_tokens, error)) return false;
     Request *request = request_new(0, tokens->n * sizeof(uint32_t) + REQUEST_SLACK_BYTES);
     if (!request) return error_set(error, ERR_NO_MEMORY, "no memory for a request");
     request->max_tokens = max_tokens;
     Buffer *echo = &plan->echo[plan->n_requests];
     buffer_init(echo, job->server->params.max_body_bytes * 4 + 4096);
-    if (!fill_request(request, job, params, tokens, error) || (params->echo && !decode_echo(job, tokens, echo, error))) {
+    if (!fill_request(request, job, params, tokens, error) ||
+        (params->echo && !decode_echo(job, tokens, echo, error))) {
         buffer_done(echo);
         request_free(request);
         return false;

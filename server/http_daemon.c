@@ -67,8 +67,9 @@ static bool has_ended(int fd)
 }
 
 /*
- * Neither MHD's timeout (reset by every byte) nor the kernel ends a client that sends one byte a second. And MHD does not
- * see an end that came together with the last bytes: its epoll is edge-triggered, a short read tells it that all is read.
+ * Neither MHD's timeout (reset by every byte) nor the kernel ends a client that sends one byte a second. And MHD does
+ * not see an end that came together with the last bytes: its epoll is edge-triggered, a short read tells it that all is
+ * read.
  */
 static void on_tick(uv_timer_t *timer)
 {
@@ -118,13 +119,13 @@ static bool start_mhd(HttpDaemon *daemon, Error *error)
 {
     const HttpParams *params = &daemon->params;
     unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-    daemon->mhd = MHD_start_daemon(
-        flags, 0, NULL, NULL, http_on_access, daemon, MHD_OPTION_EXTERNAL_LOGGER, log_mhd, NULL,
-        MHD_OPTION_LISTEN_SOCKET, params->listen_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)params->max_connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-        MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, daemon, MHD_OPTION_NOTIFY_CONNECTION, on_connection, daemon,
-        MHD_OPTION_END);
+    daemon->mhd = MHD_start_daemon(flags, 0, NULL, NULL, http_on_access, daemon, MHD_OPTION_EXTERNAL_LOGGER, log_mhd,
+                                   NULL, MHD_OPTION_LISTEN_SOCKET, params->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+                                   (unsigned)params->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
+                                   (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                                   (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+                                   MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed,
+                                   daemon, MHD_OPTION_NOTIFY_CONNECTION, on_connection, daemon, MHD_OPTION_END);
     if (daemon->mhd) return true;
     return error_set(error, ERR_IO, "libmicrohttpd did not start: %s", strerror(errno));
 }

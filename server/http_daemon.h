@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libmicrohttpd inside the libuv loop. Owns connections, their deadlines and the bytes on their way out; knows nothing of
- * the API. An Exchange is one request and its answer. Everything runs on the loop thread; nothing here blocks.
+ * libmicrohttpd inside the libuv loop. Owns connections, their deadlines and the bytes on their way out; knows nothing
+ * of the API. An Exchange is one request and its answer. Everything runs on the loop thread; nothing here blocks.
  *
  * A client that closes, or half-closes, its side while it waits counts as gone.
  */
@@ -16,8 +16,8 @@ typedef struct HttpParams {
     uv_loop_t *loop;
     int listen_fd; /* the daemon's once it has started */
     uint64_t max_body_bytes;
-    uint64_t max_held_bytes;  /* bodies and answers of all requests; beyond it, bodies are refused with 429 */
-    size_t max_output_bytes;  /* a client with more unsent must take as much again every slow_client_ms, or is cut off */
+    uint64_t max_held_bytes; /* bodies and answers of all requests; beyond it, bodies are refused with 429 */
+    size_t max_output_bytes; /* a client with more unsent must take as much again every slow_client_ms, or is cut off */
     uint32_t slow_client_ms;
     uint32_t head_timeout_ms; /* from a connection's start, or its last answer, to the end of the next head */
     uint32_t body_timeout_ms; /* from the end of a head to the end of its body */

@@ -24,8 +24,8 @@ typedef enum HttpErrorKind {
 typedef struct HttpErrorRow {
     unsigned status;
     const char *type;
-    const char *code;        /* NULL: null */
-    int retry_after_s;       /* 0: not said; -1: clients are told not to try again */
+    const char *code;  /* NULL: null */
+    int retry_after_s; /* 0: not said; -1: clients are told not to try again */
 } HttpErrorRow;
 
 /* kind: an ErrorCode or an HttpErrorKind; anything else is an internal error. */

@@ -11,9 +11,9 @@
 
 enum {
     STREAM_BLOCK_BYTES = 4096,
-    STREAM_HARD_BYTES = 64 << 20,  /* one frame may be large (a long echo); nothing may be larger than this */
-    SMALL_BODY_BYTES = 64 << 10,   /* a refused body up to here is read, so that the connection stays usable */
-    DROPPED_BODY_FACTOR = 2,       /* a chunked body beyond this many times the limit is cut off */
+    STREAM_HARD_BYTES = 64 << 20, /* one frame may be large (a long echo); nothing may be larger than this */
+    SMALL_BODY_BYTES = 64 << 10,  /* a refused body up to here is read, so that the connection stays usable */
+    DROPPED_BODY_FACTOR = 2,      /* a chunked body beyond this many times the limit is cut off */
 };
 
 static void resume(Exchange *exchange)
@@ -247,12 +247,17 @@ static void refuse(Exchange *exchange, int kind, const char *text)
     JsonOut out;
     json_begin(&out, &body);
     http_error_write(&out, kind, &error);
-    exchange_reply(exchange, &(HttpReply){.status = row->status, .content_type = "application/json", .body = &body,
-                                          .retry_after_s = row->retry_after_s, .close = true});
+    exchange_reply(exchange, &(HttpReply){.status = row->status,
+                                          .content_type = "application/json",
+                                          .body = &body,
+                                          .retry_after_s = row->retry_after_s,
+                                          .close = true});
     buffer_done(&body);
 }
 
-/* What MHD lets pass and proxies disagree about. *ret_length: bytes of the body as announced, UINT64_MAX when chunked. */
+/*
+ * What MHD lets pass and proxies disagree about. *ret_length: bytes of the body as announced, UINT64_MAX when chunked.
+ */
 static bool check_framing(Exchange *exchange, uint64_t *ret_length)
 {
     Framing framing = {0};

@@ -91,7 +91,8 @@ bool listen_open(const char *host, uint16_t port, int *ret_fd, uint16_t *ret_por
     struct addrinfo *list, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     int code = getaddrinfo(host, service, &hints, &list);
     if (code)
-        return error_set_param(error, ERR_INVALID, "host", "cannot resolve host '%.200s': %s", host, gai_strerror(code));
+        return error_set_param(error, ERR_INVALID, "host", "cannot resolve host '%.200s': %s", host,
+                               gai_strerror(code));
     bool ok = false;
     for (const struct addrinfo *info = list; info && !ok; info = info->ai_next)
         ok = listen_address(info, name, ret_fd, error);

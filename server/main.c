@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* longwave: picks the subcommand. Wiring only; each subcommand is one file in server/cmd/ and one row here and one of config_commands. */
+/* longwave: picks the subcommand. Wiring only; each subcommand is one file in server/cmd/ and one row here and one of
+ * config_commands. */
 #include "config/config.h"
 #include "server/cmd/cmd.h"
 
@@ -13,8 +14,8 @@ static const struct {
     CommandId id;
     CmdMain run;
 } mains[] = {
-    {CMD_SERVE, cmd_serve},       {CMD_GENERATE, cmd_generate}, {CMD_TOKENIZE, cmd_tokenize},
-    {CMD_INSPECT, cmd_inspect},   {CMD_BENCH, cmd_bench},
+    {CMD_SERVE, cmd_serve},     {CMD_GENERATE, cmd_generate}, {CMD_TOKENIZE, cmd_tokenize},
+    {CMD_INSPECT, cmd_inspect}, {CMD_BENCH, cmd_bench},
 };
 
 static CmdMain find_main(const char *name)

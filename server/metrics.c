@@ -10,8 +10,14 @@ typedef struct HistogramInfo {
     double bound[METRICS_MAX_BUCKETS]; /* rising; 0 ends the list */
 } HistogramInfo;
 
-#define SECONDS {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
-#define TOKENS {1, 4, 16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576}
+#define SECONDS                                                                                                        \
+    {                                                                                                                  \
+        0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600                                 \
+    }
+#define TOKENS                                                                                                         \
+    {                                                                                                                  \
+        1, 4, 16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576                \
+    }
 
 static const HistogramInfo histograms[METRICS_HISTOGRAMS] = {
     [METRICS_TTFT] = {"time_to_first_token_seconds", "From arrival to the first token.", SECONDS},
@@ -100,7 +106,8 @@ static void write_engine(Page *page, const EngineStats *engine, uint64_t now_use
 {
     double usage = engine->kv_tokens_total ? (double)engine->kv_tokens_used / engine->kv_tokens_total : 0;
     double idle = engine->last_step_usec && now_usec > engine->last_step_usec
-                      ? (double)(now_usec - engine->last_step_usec) / 1e6 : 0;
+                      ? (double)(now_usec - engine->last_step_usec) / 1e6
+                      : 0;
     single(page, "vllm:num_requests_running", "gauge", "Requests that the engine computes.", engine->running);
     single(page, "vllm:num_requests_waiting", "gauge", "Requests that wait for the engine.", engine->waiting);
     single(page, "vllm:kv_cache_usage_perc", "gauge", "Part of the KV cache in use, 0 to 1.", usage);
@@ -136,9 +143,11 @@ static void write_server(Page *page, const Metrics *metrics)
         json_rawf(&page->out, ",code=\"%u\"", i);
         value(page, (double)metrics->responses[i]);
     }
-    single(page, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up.", (double)metrics->prompt_tokens);
+    single(page, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up.",
+           (double)metrics->prompt_tokens);
     single(page, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found.", (double)metrics->cached_tokens);
-    single(page, "longwave_generations_open", "gauge", "Generation requests not yet answered.", metrics->open_generations);
+    single(page, "longwave_generations_open", "gauge", "Generation requests not yet answered.",
+           metrics->open_generations);
     single(page, "longwave_clients_gone_total", "counter", "Clients that left before their answer was complete.",
            (double)metrics->client_gone);
     single(page, "longwave_requests_aborted_total", "counter", "Requests ended through /v1/abort.",

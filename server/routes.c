@@ -85,8 +85,10 @@ static void reply_no_route(Exchange *exchange, const Route *known)
     JsonOut out;
     json_begin(&out, &body);
     http_error_write(&out, HTTP_ERR_METHOD, &error);
-    exchange_reply(exchange, &(HttpReply){.status = http_error_row(HTTP_ERR_METHOD)->status, .allow = allow,
-                                          .content_type = "application/json", .body = &body});
+    exchange_reply(exchange, &(HttpReply){.status = http_error_row(HTTP_ERR_METHOD)->status,
+                                          .allow = allow,
+                                          .content_type = "application/json",
+                                          .body = &body});
     buffer_done(&body);
 }
 
@@ -114,7 +116,8 @@ static bool check_media_type(Exchange *exchange, Error *error)
 static void reply_refusal(Exchange *exchange, int kind)
 {
     Error error;
-    (void)error_set(&error, ERR_BUSY, kind == HTTP_ERR_LOADING ? "the model is still loading" : "the server is shutting down");
+    (void)error_set(&error, ERR_BUSY,
+                    kind == HTTP_ERR_LOADING ? "the model is still loading" : "the server is shutting down");
     server_reply_error(exchange, kind, &error);
 }
 

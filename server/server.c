@@ -47,7 +47,9 @@ void server_reply_error(Exchange *exchange, int kind, const Error *error)
     buffer_init(&body, 8192);
     json_begin(&out, &body);
     http_error_write(&out, kind, error);
-    exchange_reply(exchange, &(HttpReply){.status = row->status, .content_type = "application/json", .body = &body,
+    exchange_reply(exchange, &(HttpReply){.status = row->status,
+                                          .content_type = "application/json",
+                                          .body = &body,
                                           .retry_after_s = row->retry_after_s,
                                           .challenge = row->status == 401 ? "Bearer" : NULL});
     buffer_done(&body);
@@ -78,7 +80,8 @@ static void on_wake(uv_async_t *async)
     Server *server = async->data;
     if (!server->worker) return;
     /* Sends coalesce: drain the queue, but let the loop breathe under load. */
-    if (inbox_drain(&server->inbox, server->worker, EVENTS_PER_TURN, &server->metrics.engine)) uv_async_send(&server->wake);
+    if (inbox_drain(&server->inbox, server->worker, EVENTS_PER_TURN, &server->metrics.engine))
+        uv_async_send(&server->wake);
 }
 
 static void on_ping(uv_timer_t *timer)
@@ -175,7 +178,8 @@ static void stop_worker(Server *server)
 {
     if (!server->worker) return;
     worker_stop(server->worker);
-    while (inbox_drain(&server->inbox, server->worker, EVENTS_PER_TURN, &server->metrics.engine)) {}
+    while (inbox_drain(&server->inbox, server->worker, EVENTS_PER_TURN, &server->metrics.engine)) {
+    }
     worker_free(server->worker);
     server->worker = NULL;
 }
@@ -198,5 +202,6 @@ void server_free(Server *server)
     uv_close((uv_handle_t *)&server->drain, on_handle_closed);
     uv_close((uv_handle_t *)&server->signals[0], on_handle_closed);
     uv_close((uv_handle_t *)&server->signals[1], on_handle_closed);
-    while (uv_run(loop, UV_RUN_DEFAULT)) {} /* a uv_stop that is still pending ends a run early */
+    while (uv_run(loop, UV_RUN_DEFAULT)) {
+    } /* a uv_stop that is still pending ends a run early */
 }

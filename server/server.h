@@ -16,7 +16,7 @@ typedef struct ServerParams {
     uint16_t port;    /* 0: any free one */
     const char *api_key_file, *api_key;
     uint64_t max_body_bytes;
-    uint64_t max_held_bytes; /* bodies and answers of all clients */
+    uint64_t max_held_bytes;    /* bodies and answers of all clients */
     uint64_t max_queue_tokens;  /* prompt tokens of waiting requests */
     uint32_t max_output_tokens; /* 0: the context */
     uint32_t max_connections;

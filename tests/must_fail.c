@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests that pass, fail, crash and leak: check_must_fail.py sees that the runner tells them apart, and tests/run.sh that
- * the leak is found where AddressSanitizer is built in.
+ * Tests that pass, fail, crash and leak: check_must_fail.py sees that the runner tells them apart, and tests/run.sh
+ * that the leak is found where AddressSanitizer is built in.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>

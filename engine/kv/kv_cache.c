@@ -47,16 +47,16 @@ bool kv_cache_new(const KvCacheParams *params, KvCache **ret_cache, Error *error
     cache->params = *params;
     if (!set_sizes(cache)) {
         free(cache);
-        return error_set_param(error, ERR_TOO_LARGE, "ctx", "a context of %u tokens needs more KV memory than addresses reach",
-                               params->capacity);
+        return error_set_param(error, ERR_TOO_LARGE, "ctx",
+                               "a context of %u tokens needs more KV memory than addresses reach", params->capacity);
     }
-    cache->memory = mmap(NULL, cache->total_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                         0);
+    cache->memory =
+        mmap(NULL, cache->total_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (cache->memory == MAP_FAILED) {
         size_t mib = cache->total_bytes >> 20;
         free(cache);
-        return error_set_param(error, ERR_NO_MEMORY, "ctx", "no memory for a KV cache of %zu MiB; a smaller ctx needs less",
-                               mib);
+        return error_set_param(error, ERR_NO_MEMORY, "ctx",
+                               "no memory for a KV cache of %zu MiB; a smaller ctx needs less", mib);
     }
     *ret_cache = cache;
     return true;

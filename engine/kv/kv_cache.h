@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys and values of the open sequences. One contiguous region a sequence, [layer][K, V][KV head][capacity][channels], in
- * memory that costs nothing until it is written and is given back when the sequence closes. Engine thread.
+ * Keys and values of the open sequences. One contiguous region a sequence, [layer][K, V][KV head][capacity][channels],
+ * in memory that costs nothing until it is written and is given back when the sequence closes. Engine thread.
  */
 #pragma once
 #include "base/error.h"
@@ -10,7 +10,7 @@
 
 typedef struct KvCacheParams {
     uint32_t n_layers, n_kv_heads, k_dim, v_dim;
-    DType type; /* F32, F16 or BF16 */
+    DType type;        /* F32, F16 or BF16 */
     uint32_t capacity; /* tokens of one sequence */
     uint32_t max_sequences;
 } KvCacheParams;
@@ -18,7 +18,7 @@ typedef struct KvCacheParams {
 typedef struct KvCache KvCache;
 
 LW_CHECK bool kv_cache_new(const KvCacheParams *params, KvCache **ret_cache, Error *error);
-void kv_cache_free(KvCache *cache); /* NULL is fine */
+void kv_cache_free(KvCache *cache);          /* NULL is fine */
 size_t kv_cache_bytes(const KvCache *cache); /* when every sequence is full */
 
 /* ERR_BUSY when max_sequences are open. */

@@ -11,16 +11,18 @@ typedef uint32_t PageId;
 
 enum { KV_MAX_CLASSES = 3 }; /* of one policy: full, stream, window */
 
-/* One logical page of a sequence: its page in every class of the sequence's policy, in their order; the rest PAGE_NONE. */
+/*
+ * One logical page of a sequence: its page in every class of the sequence's policy, in their order; the rest PAGE_NONE.
+ */
 typedef struct PageSet {
     PageId page[KV_MAX_CLASSES];
 } PageSet;
 
 typedef struct KvClassInfo {
-    uint32_t class_id;  /* engine_page_new */
-    const char *name;   /* "full", "stream", "window" */
+    uint32_t class_id;     /* engine_page_new */
+    const char *name;      /* "full", "stream", "window" */
     uint32_t sink, window; /* tokens that a query sees at most; window PLAN_ALL: all */
-    bool is_quantised;  /* closed pages cannot be taken in part */
+    bool is_quantised;     /* closed pages cannot be taken in part */
     uint32_t n_slots;
     size_t page_bytes;
 } KvClassInfo;
@@ -32,7 +34,7 @@ static inline bool kv_class_needs(const KvClassInfo *info, uint64_t n, uint64_t 
 }
 
 typedef struct KvUsage {
-    uint64_t total_bytes, used_bytes; /* used: pages with an owner, images of open pages too */
+    uint64_t total_bytes, used_bytes;   /* used: pages with an owner, images of open pages too */
     uint64_t total_tokens, used_tokens; /* the same in tokens of the widest class */
     uint32_t n_pages_used;
 } KvUsage;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of tensors that families share, for their bind_layer: each fills fields of LayerWeights from the usual names. */
+/*
+ * Groups of tensors that families share, for their bind_layer: each fills fields of LayerWeights from the usual names.
+ */
 #pragma once
 #include "engine/model/weights.h"
 

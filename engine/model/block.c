@@ -27,11 +27,8 @@ static bool norm(const ForwardPass *pass, const float *weight)
 
 static MatmulParams matmul_of(const ForwardPass *pass, const float *x, uint32_t n_cols)
 {
-    return (MatmulParams){.x = x,
-                          .x_stride = n_cols,
-                          .n_tokens = pass->n_rows,
-                          .n_cols = n_cols,
-                          .scratch = pass->buf->matmul_scratch};
+    return (MatmulParams){
+        .x = x, .x_stride = n_cols, .n_tokens = pass->n_rows, .n_cols = n_cols, .scratch = pass->buf->matmul_scratch};
 }
 
 static bool project_qkv(const ForwardPass *pass, const LayerWeights *w)

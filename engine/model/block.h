@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pieces that families are built from, and what one forward pass hands to them. StepBuffers are buffers of fixed size
- * that the engine owns; nothing is allocated here. Engine thread.
+ * The pieces that families are built from, and what one forward pass hands to them. StepBuffers are buffers of fixed
+ * size that the engine owns; nothing is allocated here. Engine thread.
  */
 #pragma once
 #include "engine/kv/kv_cache.h"
@@ -10,15 +10,15 @@
 
 /* Sized for the largest batch when the engine opens. */
 typedef struct StepBuffers {
-    float *x;       /* [rows, n_embd] the residual stream */
-    float *normed;  /* [rows, n_embd] */
-    float *q;       /* [rows, n_heads, head_dim] */
-    float *k;       /* [rows, n_kv_heads, head_dim] */
-    float *v;       /* [rows, n_kv_heads, v_dim] */
-    float *attn;    /* [rows, n_heads, v_dim] */
-    float *gate;    /* [rows, n_ff] */
-    float *up;      /* [rows, n_ff] */
-    float *cos_sin; /* [rows, rope_dim / 2, 2] */
+    float *x;              /* [rows, n_embd] the residual stream */
+    float *normed;         /* [rows, n_embd] */
+    float *q;              /* [rows, n_heads, head_dim] */
+    float *k;              /* [rows, n_kv_heads, head_dim] */
+    float *v;              /* [rows, n_kv_heads, v_dim] */
+    float *attn;           /* [rows, n_heads, v_dim] */
+    float *gate;           /* [rows, n_ff] */
+    float *up;             /* [rows, n_ff] */
+    float *cos_sin;        /* [rows, rope_dim / 2, 2] */
     float *window_cos_sin; /* the same for sliding-window layers that have a base of their own, else NULL */
     void *matmul_scratch;
     void *attention_scratch;

@@ -131,8 +131,9 @@ static void read_heads(KeyReader *reader, ModelShape *shape)
     if (!reader->ok) return;
     shape->n_kv_heads = opt_u32(reader, "attention.head_count_kv", shape->n_heads, MAX_HEADS);
     if (reader->ok && shape->n_heads % shape->n_kv_heads != 0)
-        reader->ok = error_set_param(reader->error, ERR_INVALID, reader->key, "key '%s' is %u, which does not divide %u heads",
-                                     reader->key, shape->n_kv_heads, shape->n_heads);
+        reader->ok =
+            error_set_param(reader->error, ERR_INVALID, reader->key, "key '%s' is %u, which does not divide %u heads",
+                            reader->key, shape->n_kv_heads, shape->n_heads);
     uint32_t even_share = shape->n_embd % shape->n_heads == 0 ? shape->n_embd / shape->n_heads : 0;
     shape->head_dim = opt_u32(reader, "attention.key_length", even_share, MAX_HEAD_DIM);
     shape->v_dim = opt_u32(reader, "attention.value_length", even_share, MAX_HEAD_DIM);
@@ -158,7 +159,8 @@ static void read_rope(KeyReader *reader, ModelShape *shape)
         opt_u32(reader, "rope.scaling.original_context_length", shape->train_context, MAX_CONTEXT);
     GgufString type = {"none", 4};
     if (gguf_find(reader->gguf, set_key(reader, "rope.scaling.factor"))) type = (GgufString){"linear", 6};
-    if (reader->ok) reader->ok = gguf_opt_string(reader->gguf, set_key(reader, "rope.scaling.type"), &type, reader->error);
+    if (reader->ok)
+        reader->ok = gguf_opt_string(reader->gguf, set_key(reader, "rope.scaling.type"), &type, reader->error);
     if (!reader->ok || text_equals(type, "none") || text_equals(type, "longrope")) return; /* that is in tensors */
     if (text_equals(type, "linear")) {
         shape->rope_linear_factor = opt_f32(reader, "rope.scaling.factor", (float)shape->rope_linear_factor, 1e-3, 1e6);
@@ -167,7 +169,8 @@ static void read_rope(KeyReader *reader, ModelShape *shape)
     char shown[64];
     copy_text(shown, sizeof shown, type);
     reader->ok = error_set_param(reader->error, ERR_UNSUPPORTED, reader->key,
-                                 "key '%s': RoPE scaling '%s' is not supported (known: none, linear, longrope)", reader->key, shown);
+                                 "key '%s': RoPE scaling '%s' is not supported (known: none, linear, longrope)",
+                                 reader->key, shown);
 }
 
 static float opt_cap(KeyReader *reader, const char *suffix)

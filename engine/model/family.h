@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Model families. A family is one row: how to read its shape from metadata, how to bind its tensors, how to run one layer.
- * One file each (llama.c, ...), read top to bottom. Adding a family is one file and one row.
+ * Model families. A family is one row: how to read its shape from metadata, how to bind its tensors, how to run one
+ * layer. One file each (llama.c, ...), read top to bottom. Adding a family is one file and one row.
  */
 #pragma once
 #include "base/arena.h"
@@ -27,18 +27,18 @@ typedef struct ModelShape {
     uint32_t rope_dim; /* rotated channels of a head, even, <= head_dim */
     RopeLayout rope_layout;
     double rope_base;
-    double rope_linear_factor; /* positions are divided by it; 1: none */
-    RopeLlama3 rope_llama3;    /* named shapes only */
-    float rope_magnitude;      /* multiplied into the rotation of Q and K; 1 but for LongRoPE */
+    double rope_linear_factor;      /* positions are divided by it; 1: none */
+    RopeLlama3 rope_llama3;         /* named shapes only */
+    float rope_magnitude;           /* multiplied into the rotation of Q and K; 1 but for LongRoPE */
     uint32_t rope_context;          /* tokens to run with: beyond the original ones LongRoPE takes its long factors */
     uint32_t rope_original_context; /* tokens */
-    uint32_t window_tokens;     /* what a sliding-window layer sees; 0: there are no such layers */
-    uint32_t full_layer_period; /* with windows, every period-th layer sees everything; 0: none does */
-    double window_rope_base;    /* of sliding-window layers, without scaling; 0: they rotate like the others */
+    uint32_t window_tokens;         /* what a sliding-window layer sees; 0: there are no such layers */
+    uint32_t full_layer_period;     /* with windows, every period-th layer sees everything; 0: none does */
+    double window_rope_base;        /* of sliding-window layers, without scaling; 0: they rotate like the others */
     uint32_t train_context;
     float norm_eps;
-    float embed_scale;     /* 1 for llama */
-    float attention_scale; /* 1/sqrt(head_dim) for llama */
+    float embed_scale;                      /* 1 for llama */
+    float attention_scale;                  /* 1/sqrt(head_dim) for llama */
     float attention_softcap, final_softcap; /* of scores and of logits; 0: none */
     bool tied_output;
     uint64_t n_params;
@@ -62,8 +62,8 @@ LW_CHECK bool family_find(const Gguf *gguf, const ModelFamily **ret_family, Erro
 LW_CHECK bool family_read_shape(const ModelFamily *family, const Gguf *gguf, ModelShape *ret_shape, Error *error);
 
 /*
- * Effective angular velocity of each pair in fp64, ascending, after all scaling: [rope_dim / 2] (sparse-attention.md C1).
- * gguf NULL: a named shape.
+ * Effective angular velocity of each pair in fp64, ascending, after all scaling: [rope_dim / 2] (sparse-attention.md
+ * C1). gguf NULL: a named shape.
  */
 LW_CHECK bool family_rope_theta(const ModelShape *shape, const Gguf *gguf, double *ret_theta, Error *error);
 
@@ -74,7 +74,8 @@ uint64_t shape_kv_bytes_per_token(const ModelShape *shape, DType kv_type);
 /* KV bytes of one sequence of that length: sliding-window layers keep no more than their window. */
 uint64_t shape_kv_bytes(const ModelShape *shape, DType kv_type, uint64_t n_tokens);
 
-/* The named shapes of interfaces.md (llama-3.1-8b, ...) for 'inspect --shape' and 'bench --synthetic'; NULL: no such name. */
+/* The named shapes of interfaces.md (llama-3.1-8b, ...) for 'inspect --shape' and 'bench --synthetic'; NULL: no such
+ * name. */
 const ModelShape *shape_by_name(const char *name);
 /* i-th named shape's name, or NULL past the end. */
 const char *shape_name_at(size_t i);

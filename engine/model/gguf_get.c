@@ -82,9 +82,8 @@ static bool fail_missing(const Gguf *gguf, const char *key, Error *error)
 
 static bool fail_type(const char *path, const GgufKv *kv, const char *key, const char *wanted, Error *error)
 {
-    return error_set_param(error, ERR_INVALID, key, "%s: key '%s' at offset %" PRIu64 ": must be %s, not %s%s",
-                           path, key, kv->offset, wanted, kv->is_array ? "array of " : "",
-                           gguf_type_name(kv->type));
+    return error_set_param(error, ERR_INVALID, key, "%s: key '%s' at offset %" PRIu64 ": must be %s, not %s%s", path,
+                           key, kv->offset, wanted, kv->is_array ? "array of " : "", gguf_type_name(kv->type));
 }
 
 bool gguf_kv_read_u32(const char *path, const GgufKv *kv, const char *key, uint32_t *value, Error *error)
@@ -93,8 +92,8 @@ bool gguf_kv_read_u32(const char *path, const GgufKv *kv, const char *key, uint3
     int64_t found = gguf_int_at(kv, 0);
     if (found < 0 || found > UINT32_MAX)
         return error_set_param(error, ERR_INVALID, key,
-                               "%s: key '%s' at offset %" PRIu64 ": %" PRId64 " is not in 0 ... 4294967295",
-                               path, key, kv->offset, found);
+                               "%s: key '%s' at offset %" PRIu64 ": %" PRId64 " is not in 0 ... 4294967295", path, key,
+                               kv->offset, found);
     *value = (uint32_t)found;
     return true;
 }

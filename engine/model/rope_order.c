@@ -12,7 +12,8 @@ typedef struct Pair {
     uint32_t index; /* in the file */
 } Pair;
 
-/* Llama 3.1: wavelengths beyond the original context / low_freq are stretched in full, short ones stay, a blend between. */
+/* Llama 3.1: wavelengths beyond the original context / low_freq are stretched in full, short ones stay, a blend
+ * between. */
 static double llama3_divisor(const RopeLlama3 *scaling, double theta)
 {
     if (scaling->factor == 0) return 1;
@@ -111,6 +112,7 @@ void rope_order_apply(const RopeOrder *order, uint32_t head_dim, uint32_t n_head
     for (uint32_t h = 0; h < n_heads; h++) {
         const char *from = (const char *)src + (size_t)h * head_dim * row_bytes;
         char *to = (char *)dst + (size_t)h * head_dim * row_bytes;
-        for (uint32_t c = 0; c < head_dim; c++) memcpy(to + c * row_bytes, from + order->source[c] * row_bytes, row_bytes);
+        for (uint32_t c = 0; c < head_dim; c++)
+            memcpy(to + c * row_bytes, from + order->source[c] * row_bytes, row_bytes);
     }
 }

@@ -12,7 +12,8 @@ typedef struct RopeOrder {
 } RopeOrder;
 
 /* Arrays come from the arena. gguf NULL: a named shape. */
-LW_CHECK bool rope_order_make(const ModelShape *shape, const Gguf *gguf, Arena *arena, RopeOrder *ret_order, Error *error);
+LW_CHECK bool rope_order_make(const ModelShape *shape, const Gguf *gguf, Arena *arena, RopeOrder *ret_order,
+                              Error *error);
 
 /* Moves whole rows, head by head; row_bytes is that of a weight row, or sizeof(float) for a bias. */
 void rope_order_apply(const RopeOrder *order, uint32_t head_dim, uint32_t n_heads, const void *src, size_t row_bytes,

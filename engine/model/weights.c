@@ -59,12 +59,13 @@ bool bind_vector(WeightBinder *binder, const char *name, uint32_t n, const float
     if (!tensor) return false;
     const TensorView *view = &tensor->view;
     if (view->type != DTYPE_F32)
-        return error_set_param(error, ERR_UNSUPPORTED, name, "tensor '%s' at offset %llu is %s; norms and biases must be F32",
-                               name, (unsigned long long)tensor->file_offset, dtype_info(view->type)->name);
+        return error_set_param(error, ERR_UNSUPPORTED, name,
+                               "tensor '%s' at offset %llu is %s; norms and biases must be F32", name,
+                               (unsigned long long)tensor->file_offset, dtype_info(view->type)->name);
     if (view->n_dims != 1 || view->dim[0] != n)
-        return error_set_param(error, ERR_INVALID, name, "tensor '%s' at offset %llu has %llu elements in %u dimensions, not %u",
-                               name, (unsigned long long)tensor->file_offset, (unsigned long long)view->dim[0],
-                               view->n_dims, n);
+        return error_set_param(
+            error, ERR_INVALID, name, "tensor '%s' at offset %llu has %llu elements in %u dimensions, not %u", name,
+            (unsigned long long)tensor->file_offset, (unsigned long long)view->dim[0], view->n_dims, n);
     *ret_vector = view->data;
     return true;
 }
@@ -104,7 +105,7 @@ bool bind_reorder_heads(WeightBinder *binder, uint32_t layer, uint32_t n_heads, 
 
 static int by_address(const void *a, const void *b)
 {
-    uintptr_t x = (uintptr_t)*(const GgufTensor *const *)a, y = (uintptr_t)*(const GgufTensor *const *)b;
+    uintptr_t x = (uintptr_t) * (const GgufTensor *const *)a, y = (uintptr_t) * (const GgufTensor *const *)b;
     return x < y ? -1 : x > y;
 }
 

@@ -15,15 +15,15 @@ typedef struct Matrix {
 typedef struct LayerWeights {
     const float *attn_norm, *ffn_norm;           /* [n_embd] */
     const float *attn_post_norm, *ffn_post_norm; /* [n_embd] or NULL */
-    Matrix q, k, v, o;         /* q and k in rope order */
-    const float *q_bias, *k_bias, *v_bias; /* [rows of the matrix] or NULL */
-    const float *q_norm, *k_norm;          /* [head_dim] in rope order, or NULL */
+    Matrix q, k, v, o;                           /* q and k in rope order */
+    const float *q_bias, *k_bias, *v_bias;       /* [rows of the matrix] or NULL */
+    const float *q_norm, *k_norm;                /* [head_dim] in rope order, or NULL */
     Matrix gate, up, down;
 } LayerWeights;
 
 typedef struct ModelWeights {
-    Matrix token_embd; /* [n_vocab, n_embd] */
-    Matrix output;     /* [n_vocab, n_embd]; token_embd when tied */
+    Matrix token_embd;        /* [n_vocab, n_embd] */
+    Matrix output;            /* [n_vocab, n_embd]; token_embd when tied */
     const float *output_norm; /* [n_embd] */
     LayerWeights *layers;     /* [n_layers] */
     RopeOrder rope;

@@ -14,10 +14,20 @@ void sampling_defaults(SamplingParams *params)
 {
     static const char *const breakers[] = {"\n", ":", "\"", "*"};
     *params = (SamplingParams){
-        .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .repeat_last_n = -1,
-        .xtc_threshold = 0.1f, .dynatemp_exponent = 1, .mirostat_tau = 5, .mirostat_eta = 0.1f,
-        .dry_base = 1.75f, .dry_allowed_length = 2, .dry_penalty_last_n = 64,
-        .dry_breakers = breakers, .n_dry_breakers = COUNT(breakers),
+        .temperature = 1,
+        .top_p = 1,
+        .typical_p = 1,
+        .repetition_penalty = 1,
+        .repeat_last_n = -1,
+        .xtc_threshold = 0.1f,
+        .dynatemp_exponent = 1,
+        .mirostat_tau = 5,
+        .mirostat_eta = 0.1f,
+        .dry_base = 1.75f,
+        .dry_allowed_length = 2,
+        .dry_penalty_last_n = 64,
+        .dry_breakers = breakers,
+        .n_dry_breakers = COUNT(breakers),
     };
 }
 
@@ -150,8 +160,8 @@ bool sampler_reset(Sampler *sampler, const SamplingParams *params, uint32_t choi
     if (!check_params(sampler, params, error)) return false;
     for (uint32_t i = 0; i < n_prompt; i++)
         if (prompt[i] >= sampler->n_vocab)
-            return error_set_param(error, ERR_INVALID, "prompt", "prompt token %u is id %u, the vocabulary ends at %u", i,
-                                   prompt[i], sampler->n_vocab - 1);
+            return error_set_param(error, ERR_INVALID, "prompt", "prompt token %u is id %u, the vocabulary ends at %u",
+                                   i, prompt[i], sampler->n_vocab - 1);
     sampler->params = *params;
     sampler->choice = choice;
     sampler->n_drawn = 0;

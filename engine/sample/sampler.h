@@ -25,22 +25,22 @@ enum {
 
 /* Names and meanings are those of the API. Range-checked there, and by sampler_reset again. */
 typedef struct SamplingParams {
-    float temperature;        /* 0: greedy */
-    float top_p, min_p;       /* 1 and 0: off */
-    uint32_t top_k;           /* 0: off */
-    float typical_p;          /* 1: off; of the tokens nearest to the mean surprise, as many as hold this mass */
-    float top_n_sigma;        /* 0 or less: off; drops logits more than so many standard deviations below the best */
+    float temperature;  /* 0: greedy */
+    float top_p, min_p; /* 1 and 0: off */
+    uint32_t top_k;     /* 0: off */
+    float typical_p;    /* 1: off; of the tokens nearest to the mean surprise, as many as hold this mass */
+    float top_n_sigma;  /* 0 or less: off; drops logits more than so many standard deviations below the best */
     float presence_penalty, frequency_penalty; /* over generated tokens, OpenAI's definition */
-    float repetition_penalty; /* > 0; 1: off; over prompt and generated tokens */
-    int32_t repeat_last_n;    /* the three penalties count the last n tokens of prompt and answer only; -1: all */
-    float xtc_probability;    /* 0: off; with this chance all tokens of p >= threshold but the least of them go */
-    float xtc_threshold;      /* beyond 0.5: off, since no two tokens can reach it */
-    float dynatemp_range;     /* 0: off; temperature -+ range as (entropy / its maximum) ^ exponent goes from 0 to 1 */
+    float repetition_penalty;                  /* > 0; 1: off; over prompt and generated tokens */
+    int32_t repeat_last_n; /* the three penalties count the last n tokens of prompt and answer only; -1: all */
+    float xtc_probability; /* 0: off; with this chance all tokens of p >= threshold but the least of them go */
+    float xtc_threshold;   /* beyond 0.5: off, since no two tokens can reach it */
+    float dynatemp_range;  /* 0: off; temperature -+ range as (entropy / its maximum) ^ exponent goes from 0 to 1 */
     float dynatemp_exponent;
-    int32_t mirostat;         /* 0: off; 1, 2: Basu et al., arXiv:2007.14966, algorithm 1, and version 2 */
+    int32_t mirostat;                 /* 0: off; 1, 2: Basu et al., arXiv:2007.14966, algorithm 1, and version 2 */
     float mirostat_tau, mirostat_eta; /* wanted surprise in bits, of the token among those left; learning rate */
-    float dry_multiplier;     /* 0: off; what would make l repeated tokens l + 1 loses multiplier * base ^ (l - allowed) */
-    float dry_base;           /* below 1: off */
+    float dry_multiplier; /* 0: off; what would make l repeated tokens l + 1 loses multiplier * base ^ (l - allowed) */
+    float dry_base;       /* below 1: off */
     int32_t dry_allowed_length, dry_penalty_last_n; /* -1: the last SAMPLE_MAX_WINDOW tokens; 0: off */
     const char *const *dry_breakers; /* [n_dry_breakers] texts that no repetition extends over; borrowed like bias */
     uint32_t n_dry_breakers;
@@ -98,5 +98,5 @@ LW_CHECK bool sampler_pick(Sampler *sampler, float *logits, bool want_logprob, u
                            Error *error);
 
 /* Log-probability of one id and the n_top best of a row, for prompt log-probabilities; logits unchanged. */
-LW_CHECK bool sample_logprobs(const float *logits, uint32_t n_vocab, uint32_t id, uint32_t n_top, SampleResult *ret_result,
-                              Error *error);
+LW_CHECK bool sample_logprobs(const float *logits, uint32_t n_vocab, uint32_t id, uint32_t n_top,
+                              SampleResult *ret_result, Error *error);

@@ -22,7 +22,8 @@ struct StopMatcher {
 
 static size_t advance(const Pattern *pattern, size_t matched, char byte)
 {
-    while (matched > 0 && (matched == pattern->n || pattern->text[matched] != byte)) matched = pattern->border[matched - 1];
+    while (matched > 0 && (matched == pattern->n || pattern->text[matched] != byte))
+        matched = pattern->border[matched - 1];
     return pattern->text[matched] == byte ? matched + 1 : 0;
 }
 

@@ -12,7 +12,7 @@ enum { STOP_MAX_STRINGS = 16 };
 typedef struct StopStrings {
     const char *const *text; /* [n], each n_bytes[i] > 0 bytes */
     const size_t *n_bytes;
-    uint32_t n; /* at most 16 */
+    uint32_t n;   /* at most 16 */
     bool include; /* include_stop_str_in_output */
 } StopStrings;
 

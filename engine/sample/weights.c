@@ -40,7 +40,7 @@ bool row_max(const float *logits, uint32_t n, float *ret_max, Error *error)
  */
 static inline float exp_nonpositive(float x)
 {
-    const float round_magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to the nearest integer */
+    const float round_magic = 12582912.0f;       /* 1.5 * 2^23: adding it rounds to the nearest integer */
     uint32_t keep = 0u - (uint32_t)(x > -87.0f); /* a mask and not a branch, which would keep the loop scalar */
     x = float_from_bits(float_to_bits(x) & keep);
     float k = (x * 1.44269504f + round_magic) - round_magic;

@@ -345,14 +345,16 @@ static const char tools_json[] =
 
 static const char call_json[] =
     "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":"
-    "\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"nEeDlE\":\"v\"}}}]},{\"role\":\"tool\",\"tool_call_id\":"
+    "\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"nEeDlE\":\"v\"}}}]},{\"role\":\"tool\",\"tool_call_"
+    "id\":"
     "\"abcdefghi\",\"name\":\"f\",\"content\":\"r\"}]";
 
 /*
  * Renders a conversation: does the needle show, and none of the signs of a wrong form? A template that breaks shows
  * nothing; only ERR_NO_MEMORY is a failure.
  */
-static bool probe(const ChatTemplate *t, const char *messages, const char *const wrong[3], bool *ret_shows, Error *error)
+static bool probe(const ChatTemplate *t, const char *messages, const char *const wrong[3], bool *ret_shows,
+                  Error *error)
 {
     cJSON *json = cJSON_Parse(messages), *tools = cJSON_Parse(tools_json);
     ChatInput input = {.messages = json, .tools = messages == call_json ? tools : NULL};

@@ -11,9 +11,10 @@
 
 typedef struct ChatTemplate ChatTemplate;
 
-/* source: the Jinja text; bos and eos: the text of these tokens, "" when there are none. Fails with ERR_TEMPLATE (line). */
-LW_CHECK bool chat_template_new(const char *source, size_t n, const char *bos, const char *eos, ChatTemplate **ret_template,
-                                Error *error);
+/* source: the Jinja text; bos and eos: the text of these tokens, "" when there are none. Fails with ERR_TEMPLATE
+ * (line). */
+LW_CHECK bool chat_template_new(const char *source, size_t n, const char *bos, const char *eos,
+                                ChatTemplate **ret_template, Error *error);
 void chat_template_free(ChatTemplate *chat_template);
 
 typedef struct ChatInput {

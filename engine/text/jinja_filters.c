@@ -198,7 +198,8 @@ static bool filter_reverse(JinjaRun *run, const JCall *call, JValue *ret)
 {
     JList items;
     if (!jinja_items(run, &call->self, &items)) return false;
-    if (call->self.type != J_TEXT) return copy_items(run, &items, call->self.type == J_ITER ? J_LIST : J_ITER, true, ret);
+    if (call->self.type != J_TEXT)
+        return copy_items(run, &items, call->self.type == J_ITER ? J_LIST : J_ITER, true, ret);
     JBuild build = {0};
     for (size_t i = items.n; i-- > 0;)
         if (!jinja_build_text(run, &build, *items.items[i].text)) return false;

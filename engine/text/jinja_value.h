@@ -148,8 +148,8 @@ LW_CHECK bool jinja_dict_set_text(JinjaRun *run, JDict *dict, JText key, JValue 
 LW_CHECK bool jinja_dict_remove(JinjaRun *run, JDict *dict, const JValue *key);
 
 /*
- * Why the arena had no n bytes: ERR_TEMPLATE when its maximum was in the way, else ERR_NO_MEMORY; returns false. line: 0
- * for none.
+ * Why the arena had no n bytes: ERR_TEMPLATE when its maximum was in the way, else ERR_NO_MEMORY; returns false. line:
+ * 0 for none.
  */
 bool jinja_fail_memory(const Arena *arena, size_t n, uint32_t line, Error *error);
 

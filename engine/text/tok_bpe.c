@@ -110,14 +110,17 @@ static bool add_merge(TokBpe *bpe, const TokVocab *vocab, uint32_t rank, GgufStr
     TokText right = {text.data + left.n + 1, text.n - left.n - (space ? 1 : 0)};
     gguf_printable(shown, sizeof shown, text);
     if (!space || memchr(right.data, ' ', right.n))
-        return error_set_param(error, ERR_INVALID, KEY_MERGES, "key '%s': merge %u '%s' is not two texts with a blank "
-                               "between", KEY_MERGES, rank, shown);
+        return error_set_param(error, ERR_INVALID, KEY_MERGES,
+                               "key '%s': merge %u '%s' is not two texts with a blank "
+                               "between",
+                               KEY_MERGES, rank, shown);
     TokText none = {"", 0};
     TokMerge merge = {tok_vocab_find(vocab, left, none), tok_vocab_find(vocab, right, none),
                       tok_vocab_find(vocab, left, right)};
     if (merge.left == TOK_NONE || merge.right == TOK_NONE || merge.result == TOK_NONE)
-        return error_set_param(error, ERR_INVALID, KEY_MERGES, "key '%s': merge %u '%s': a part or the whole is not in "
-                               KEY_TOKENS, KEY_MERGES, rank, shown);
+        return error_set_param(error, ERR_INVALID, KEY_MERGES,
+                               "key '%s': merge %u '%s': a part or the whole is not in " KEY_TOKENS, KEY_MERGES, rank,
+                               shown);
     if (!is_plain(vocab, merge.result))
         return error_set_param(error, ERR_INVALID, KEY_MERGES, "key '%s': merge %u '%s' makes a control token",
                                KEY_MERGES, rank, shown);
@@ -144,8 +147,7 @@ static bool load_merges(TokBpe *bpe, const TokVocab *vocab, Arena *arena, const 
     bpe->mask = tok_table_mask(bpe->n_merges);
     bpe->merges = arena_array(arena, bpe->n_merges, sizeof *bpe->merges);
     bpe->slots = arena_array(arena, (size_t)bpe->mask + 1, sizeof *bpe->slots);
-    if (!bpe->merges || !bpe->slots)
-        return error_set(error, ERR_NO_MEMORY, "no memory for %u merges", bpe->n_merges);
+    if (!bpe->merges || !bpe->slots) return error_set(error, ERR_NO_MEMORY, "no memory for %u merges", bpe->n_merges);
     GgufStringIter iter = {kv->data};
     for (uint32_t rank = 0; rank < bpe->n_merges; rank++)
         if (!add_merge(bpe, vocab, rank, gguf_next_string(&iter), error)) return false;
@@ -179,14 +181,14 @@ typedef struct Symbol {
 } Symbol;
 
 /*
- * One word is a linked list of symbols. The queue is a binary heap of rank << 32 | position of the left symbol, so equal
- * ranks go from left to right; an entry whose pair is gone by now is passed over when it comes up.
+ * One word is a linked list of symbols. The queue is a binary heap of rank << 32 | position of the left symbol, so
+ * equal ranks go from left to right; an entry whose pair is gone by now is passed over when it comes up.
  */
 typedef struct BpeRun {
     const Tokenizer *tokenizer;
     TokenList *list;
-    TokWork work; /* of Symbol */
-    char *written;    /* [max_length + 1] */
+    TokWork work;  /* of Symbol */
+    char *written; /* [max_length + 1] */
 } BpeRun;
 
 static void offer_pair(BpeRun *run, uint32_t left, uint32_t right)

@@ -20,7 +20,14 @@ enum {
 
 /* The numbers of tokenizer.ggml.token_type. */
 typedef enum TokType {
-    TOK_UNDEFINED, TOK_NORMAL, TOK_UNKNOWN, TOK_CONTROL, TOK_USER_DEFINED, TOK_UNUSED, TOK_BYTE, TOK_TYPES
+    TOK_UNDEFINED,
+    TOK_NORMAL,
+    TOK_UNKNOWN,
+    TOK_CONTROL,
+    TOK_USER_DEFINED,
+    TOK_UNUSED,
+    TOK_BYTE,
+    TOK_TYPES
 } TokType;
 
 typedef struct TokText {
@@ -30,13 +37,13 @@ typedef struct TokText {
 
 /* Texts stay in the GGUF mapping; the table of slots finds an id by its text. */
 typedef struct TokVocab {
-    const char *base;   /* start of the string array in the mapping */
+    const char *base; /* start of the string array in the mapping */
     uint32_t n;
-    uint32_t *offset;   /* [n] from base */
-    uint16_t *length;   /* [n] bytes */
-    uint8_t *type;      /* [n] TokType */
-    bool *ends;         /* [n] generation stops at it */
-    uint32_t *slots;    /* [mask + 1] id + 1, 0: free; empty texts are not in it */
+    uint32_t *offset; /* [n] from base */
+    uint16_t *length; /* [n] bytes */
+    uint8_t *type;    /* [n] TokType */
+    bool *ends;       /* [n] generation stops at it */
+    uint32_t *slots;  /* [mask + 1] id + 1, 0: free; empty texts are not in it */
     uint32_t mask;
     uint32_t max_length; /* bytes of the longest text */
     uint32_t bos, eos;   /* TOK_NONE: none */
@@ -58,13 +65,13 @@ typedef struct TokMerge {
 
 typedef struct TokBpe {
     TokPre *pre;
-    bool ignore_merges;      /* a word that is a token as a whole is that token, whatever the merges say */
-    uint16_t written[256];   /* the code point that stands for a byte in the file */
-    int16_t byte_of[324];    /* the other way round, -1: none */
-    uint32_t byte_id[256];   /* TOK_NONE where the vocabulary has no token for a byte */
-    TokMerge *merges;        /* [n_merges] by rank */
+    bool ignore_merges;    /* a word that is a token as a whole is that token, whatever the merges say */
+    uint16_t written[256]; /* the code point that stands for a byte in the file */
+    int16_t byte_of[324];  /* the other way round, -1: none */
+    uint32_t byte_id[256]; /* TOK_NONE where the vocabulary has no token for a byte */
+    TokMerge *merges;      /* [n_merges] by rank */
     uint32_t n_merges;
-    uint32_t *slots;         /* [mask + 1] rank + 1, 0: free */
+    uint32_t *slots; /* [mask + 1] rank + 1, 0: free */
     uint32_t mask;
 } TokBpe;
 
@@ -118,7 +125,7 @@ bool tok_specials_next(const Tokenizer *tokenizer, const TokEncode *in, size_t f
 
 /* tok_pre.c: splits text into words, within which merges happen. */
 typedef struct TokPreRow {
-    const char *name;         /* tokenizer.ggml.pre */
+    const char *name;                       /* tokenizer.ggml.pre */
     const char *patterns[TOK_MAX_PATTERNS]; /* each splits what the ones before left; NULL ends them */
     bool ignore_merges, adds_bos;
 } TokPreRow;

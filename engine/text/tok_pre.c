@@ -10,12 +10,12 @@
 /* White space is spelled as the Unicode property: PCRE2's \s has U+180E beside it, which the models' own rules lack. */
 #define SPACE "\\p{White_Space}"
 #define NOT_SPACE "\\P{White_Space}"
-#define GPT2 \
+#define GPT2                                                                                                           \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|" SPACE "+(?!" NOT_SPACE ")|" SPACE "+"
 /* Llama 3 and its kin differ in how many digits make a word. */
-#define LLAMA3(digits)                                                                                              \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|" SPACE \
-    "*[\\r\\n]+|" SPACE "+(?!" NOT_SPACE ")|" SPACE "+"
+#define LLAMA3(digits)                                                                                                 \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE                                 \
+    "\\p{L}\\p{N}]+[\\r\\n]*|" SPACE "*[\\r\\n]+|" SPACE "+(?!" NOT_SPACE ")|" SPACE "+"
 
 static const TokPreRow rows[] = {
     {"default", {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, false, false},
@@ -60,13 +60,13 @@ bool tok_pre_new(const TokPreRow *row, TokPre **ret_pre, Error *error)
     for (int i = 0; i < TOK_MAX_PATTERNS && row->patterns[i]; i++) {
         int code;
         size_t at;
-        pre->codes[i] = pcre2_compile((PCRE2_SPTR)row->patterns[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code,
-                                      &at, NULL);
+        pre->codes[i] =
+            pcre2_compile((PCRE2_SPTR)row->patterns[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
         if (pre->codes[i]) continue;
         tok_pre_free(pre);
         bool no_memory = code == PCRE2_ERROR_HEAP_FAILED;
-        return error_set(error, no_memory ? ERR_NO_MEMORY : ERR_INTERNAL, "pattern %d of pre-tokenizer '%s': PCRE2 error %d at offset %zu", i,
-                         row->name, code, at);
+        return error_set(error, no_memory ? ERR_NO_MEMORY : ERR_INTERNAL,
+                         "pattern %d of pre-tokenizer '%s': PCRE2 error %d at offset %zu", i, row->name, code, at);
     }
     *ret_pre = pre;
     return true;
@@ -85,8 +85,8 @@ static bool split(const PreRun *run, pcre2_code *const *code, const char *text, 
     if (!*code) return run->on_word(run->arg, text, n, error);
     size_t done = 0;
     while (done < n) {
-        int rc = pcre2_match(*code, (PCRE2_SPTR)text, n, done, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY,
-                             run->match, run->context);
+        int rc = pcre2_match(*code, (PCRE2_SPTR)text, n, done, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, run->match,
+                             run->context);
         if (rc == PCRE2_ERROR_NOMATCH) break;
         if (rc < 0)
             return error_set(error, rc == PCRE2_ERROR_NOMEMORY ? ERR_NO_MEMORY : ERR_TOO_LARGE,
@@ -102,8 +102,10 @@ static bool split(const PreRun *run, pcre2_code *const *code, const char *text, 
 
 bool tok_pre_split(const TokPre *pre, const char *text, size_t n, TokWordFn on_word, void *arg, Error *error)
 {
-    PreRun run = {.match = pcre2_match_data_create(1, NULL), .context = pcre2_match_context_create(NULL),
-                  .on_word = on_word, .arg = arg};
+    PreRun run = {.match = pcre2_match_data_create(1, NULL),
+                  .context = pcre2_match_context_create(NULL),
+                  .on_word = on_word,
+                  .arg = arg};
     bool ok = false;
     if (run.match && run.context) {
         /* The patterns look at a byte only a few times in one match; a run of blanks is walked back once. */

@@ -8,8 +8,9 @@ bool tok_work_reserve(TokWork *work, size_t n, size_t symbol_bytes, Error *error
 {
     if (n <= work->capacity) return true;
     if (n > TOK_MAX_WORD_BYTES)
-        return error_set(error, ERR_TOO_LARGE, "a run of %zu bytes without a break is too long to tokenize (at most %d)",
-                         n, TOK_MAX_WORD_BYTES);
+        return error_set(error, ERR_TOO_LARGE,
+                         "a run of %zu bytes without a break is too long to tokenize (at most %d)", n,
+                         TOK_MAX_WORD_BYTES);
     size_t capacity = n < 256 ? 256 : n;
     free(work->symbols);
     free(work->queue.entries);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the merging tokenizers share: a binary heap of numbers, the smallest on top, in an array that is large enough; and
- * the memory for one piece of text, its symbols and the queue of its merges. One thread at a time.
+ * What the merging tokenizers share: a binary heap of numbers, the smallest on top, in an array that is large enough;
+ * and the memory for one piece of text, its symbols and the queue of its merges. One thread at a time.
  */
 #pragma once
 #include "base/error.h"

@@ -52,10 +52,11 @@ static uint32_t lower_bound(const Tokenizer *tokenizer, uint32_t low, uint32_t h
 }
 
 /*
- * User-defined tokens are ordinary words of the vocabulary that no merge makes (runs of blanks, markers): they are found
- * everywhere. The others carry the authority of the chat format and need a trusted range around them.
+ * User-defined tokens are ordinary words of the vocabulary that no merge makes (runs of blanks, markers): they are
+ * found everywhere. The others carry the authority of the chat format and need a trusted range around them.
  */
-static bool allowed(const Tokenizer *tokenizer, const TokEncode *in, uint32_t id, size_t start, size_t end, size_t range)
+static bool allowed(const Tokenizer *tokenizer, const TokEncode *in, uint32_t id, size_t start, size_t end,
+                    size_t range)
 {
     if (tokenizer->vocab.type[id] == TOK_USER_DEFINED) return true;
     return range < in->n_trusted && in->trusted[range].start <= start && end <= in->trusted[range].end;

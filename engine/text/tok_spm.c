@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SentencePiece's byte pair encoding (tokenizer.ggml.model 'llama'): blanks are written as U+2581, neighbours merge while
- * what they make is a token, the highest score first and then the leftmost; characters left without a token become the
- * tokens of their bytes.
+ * SentencePiece's byte pair encoding (tokenizer.ggml.model 'llama'): blanks are written as U+2581, neighbours merge
+ * while what they make is a token, the highest score first and then the leftmost; characters left without a token
+ * become the tokens of their bytes.
  */
 #include "engine/text/tok_impl.h"
 #include "engine/text/tok_queue.h"
@@ -115,9 +115,9 @@ static bool load_bytes(TokSpm *spm, const TokVocab *vocab, const Gguf *gguf, Err
     spm->unknown = TOK_NONE;
     if (has_all) return true;
     if (!gguf_get_u32(gguf, KEY_UNKNOWN, &spm->unknown, error)) return false;
-    return spm->unknown < vocab->n || error_set_param(error, ERR_INVALID, KEY_UNKNOWN,
-                                                      "key '%s' is %u, but there are %u tokens", KEY_UNKNOWN,
-                                                      spm->unknown, vocab->n);
+    return spm->unknown < vocab->n ||
+           error_set_param(error, ERR_INVALID, KEY_UNKNOWN, "key '%s' is %u, but there are %u tokens", KEY_UNKNOWN,
+                           spm->unknown, vocab->n);
 }
 
 static bool spm_load(Tokenizer *tokenizer, const Gguf *gguf, Error *error)
@@ -138,14 +138,14 @@ static void spm_done(Tokenizer *tokenizer)
 /* ---- encoding ---- */
 
 typedef struct Symbol {
-    uint32_t id;   /* TOK_NONE: a character without a token */
-    uint32_t pair; /* what it makes with the next one, or TOK_NONE */
+    uint32_t id;                       /* TOK_NONE: a character without a token */
+    uint32_t pair;                     /* what it makes with the next one, or TOK_NONE */
     uint32_t start, n, previous, next; /* n 0: merged into the one before */
 } Symbol;
 
 /*
- * One piece of the text is a linked list of symbols. A queue's entry is the order of a merge << 32 | its left symbol; it
- * counts while that symbol's pair still has that order.
+ * One piece of the text is a linked list of symbols. A queue's entry is the order of a merge << 32 | its left symbol;
+ * it counts while that symbol's pair still has that order.
  */
 typedef struct SpmRun {
     const Tokenizer *tokenizer;
@@ -181,8 +181,9 @@ static uint32_t fill_symbols(SpmRun *run, size_t n)
     for (size_t i = 0; i < n;) {
         size_t end = i + 1;
         while (end < n && ((uint8_t)run->text[end] & 0xC0) == 0x80) end++;
-        symbols[count] = (Symbol){find_plain(run, i, end - i), TOK_NONE, (uint32_t)i, (uint32_t)(end - i), count - 1,
-                                       count + 1}; /* the first one's previous is END */
+        symbols[count] =
+            (Symbol){find_plain(run, i, end - i), TOK_NONE,  (uint32_t)i,
+                     (uint32_t)(end - i),         count - 1, count + 1}; /* the first one's previous is END */
         count++;
         i = end;
     }

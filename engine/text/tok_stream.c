@@ -57,7 +57,8 @@ static bool emit(TokStream *stream, const uint8_t *bytes, size_t n, bool last, B
     return true;
 }
 
-bool tok_stream_push(TokStream *stream, const Tokenizer *tokenizer, uint32_t id, bool special, Buffer *out, Error *error)
+bool tok_stream_push(TokStream *stream, const Tokenizer *tokenizer, uint32_t id, bool special, Buffer *out,
+                     Error *error)
 {
     size_t room = 0;
     if (!piece_room(tokenizer, id, &room, error)) return false;

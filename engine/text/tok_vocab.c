@@ -20,8 +20,9 @@ static const struct {
 
 /* Control tokens with these texts end an answer in the chat formats of the known model families. */
 static const char *const end_texts[] = {
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>",
-    "<end_of_utterance>", "<eos>", "</s>", "<EOT>", "[EOS]", "[EOT]", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>",
+    "<|im_end|>",    "<|eot_id|>",         "<|eom_id|>",    "<|endoftext|>", "<|end_of_text|>", "<|end|>",
+    "<end_of_turn>", "<end_of_utterance>", "<eos>",         "</s>",          "<EOT>",           "[EOS]",
+    "[EOT]",         "<|fim_pad|>",        "<|repo_name|>", "<|file_sep|>",
 };
 
 uint32_t tok_table_mask(uint32_t n)
@@ -77,7 +78,8 @@ static bool add_token(TokVocab *vocab, uint32_t id, GgufString string, Error *er
         return error_set_param(error, ERR_TOO_LARGE, KEY_TOKENS, "key '%s': token %u has %zu bytes, more than %d",
                                KEY_TOKENS, id, string.n, TOK_MAX_TEXT_BYTES);
     if (offset > UINT32_MAX)
-        return error_set_param(error, ERR_TOO_LARGE, KEY_TOKENS, "key '%s': the texts take more than 4 GiB", KEY_TOKENS);
+        return error_set_param(error, ERR_TOO_LARGE, KEY_TOKENS, "key '%s': the texts take more than 4 GiB",
+                               KEY_TOKENS);
     vocab->offset[id] = (uint32_t)offset;
     vocab->length[id] = (uint16_t)string.n;
     if (string.n > vocab->max_length) vocab->max_length = (uint32_t)string.n;
@@ -87,8 +89,8 @@ static bool add_token(TokVocab *vocab, uint32_t id, GgufString string, Error *er
         return error_set_param(error, ERR_INVALID, KEY_TOKENS, "key '%s': too many texts share a hash, token %u",
                                KEY_TOKENS, id);
     if (vocab->slots[slot])
-        return error_set_param(error, ERR_INVALID, KEY_TOKENS, "key '%s': token %u has the text of token %u", KEY_TOKENS,
-                               id, vocab->slots[slot] - 1);
+        return error_set_param(error, ERR_INVALID, KEY_TOKENS, "key '%s': token %u has the text of token %u",
+                               KEY_TOKENS, id, vocab->slots[slot] - 1);
     vocab->slots[slot] = id + 1;
     return true;
 }
@@ -163,9 +165,11 @@ bool tok_vocab_load_rules(TokVocab *vocab, const Gguf *gguf, Error *error)
     vocab->bos = ids[0];
     vocab->eos = ids[1];
     if (vocab->add_bos && vocab->bos == TOK_NONE)
-        return error_set_param(error, ERR_INVALID, KEY_BOS, "key '%s' is absent, but a BOS token is to be added", KEY_BOS);
+        return error_set_param(error, ERR_INVALID, KEY_BOS, "key '%s' is absent, but a BOS token is to be added",
+                               KEY_BOS);
     if (vocab->add_eos && vocab->eos == TOK_NONE)
-        return error_set_param(error, ERR_INVALID, KEY_EOS, "key '%s' is absent, but an EOS token is to be added", KEY_EOS);
+        return error_set_param(error, ERR_INVALID, KEY_EOS, "key '%s' is absent, but an EOS token is to be added",
+                               KEY_EOS);
     for (size_t i = 0; i < sizeof end_texts / sizeof *end_texts; i++) {
         uint32_t id = tok_vocab_find(vocab, (TokText){end_texts[i], strlen(end_texts[i])}, (TokText){"", 0});
         if (id != TOK_NONE && vocab->type[id] == TOK_CONTROL) vocab->ends[id] = true;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text to token ids and back, from the vocabulary of a GGUF file. Immutable after load; any thread may encode and decode.
+ * Text to token ids and back, from the vocabulary of a GGUF file. Immutable after load; any thread may encode and
+ * decode.
  *
  * Control tokens are recognised only inside ranges of the text that the caller declares trusted: text that a user typed
- * never turns into one. User-defined tokens (runs of blanks, markers) carry no such power; they are found everywhere, as
- * by the references.
+ * never turns into one. User-defined tokens (runs of blanks, markers) carry no such power; they are found everywhere,
+ * as by the references.
  */
 #pragma once
 #include "base/buffer.h"
@@ -36,7 +37,7 @@ uint32_t tok_n_vocab(const Tokenizer *tokenizer);
 enum { TOK_NONE = UINT32_MAX };
 uint32_t tok_bos(const Tokenizer *tokenizer); /* TOK_NONE when there is none */
 uint32_t tok_eos(const Tokenizer *tokenizer);
-bool tok_adds_bos(const Tokenizer *tokenizer); /* tokenizer.ggml.add_bos_token, or the model's default */
+bool tok_adds_bos(const Tokenizer *tokenizer);                /* tokenizer.ggml.add_bos_token, or the model's default */
 bool tok_is_end(const Tokenizer *tokenizer, uint32_t id);     /* ends generation: EOS, EOT, <|im_end|>, ... */
 bool tok_is_special(const Tokenizer *tokenizer, uint32_t id); /* control tokens: never shown in answers */
 /* The id whose text is exactly this, or TOK_NONE. */
@@ -60,8 +61,8 @@ LW_CHECK bool tok_encode(const Tokenizer *tokenizer, const TokEncode *in, TokenL
 LW_CHECK bool tok_piece(const Tokenizer *tokenizer, uint32_t id, bool special, Buffer *out, Error *error);
 
 /*
- * Streaming decode: bytes go out only as whole code points; bytes that can no longer become valid UTF-8 become U+FFFD, by
- * the maximal-subpart rule, so that the joined pieces equal decoding all ids at once.
+ * Streaming decode: bytes go out only as whole code points; bytes that can no longer become valid UTF-8 become U+FFFD,
+ * by the maximal-subpart rule, so that the joined pieces equal decoding all ids at once.
  */
 typedef struct TokStream {
     uint8_t pending[4];
@@ -69,4 +70,5 @@ typedef struct TokStream {
 } TokStream;
 LW_CHECK bool tok_stream_push(TokStream *stream, const Tokenizer *tokenizer, uint32_t id, bool special, Buffer *out,
                               Error *error);
-LW_CHECK bool tok_stream_flush(TokStream *stream, Buffer *out, Error *error); /* at the end: pending bytes become U+FFFD */
+LW_CHECK bool tok_stream_flush(TokStream *stream, Buffer *out,
+                               Error *error); /* at the end: pending bytes become U+FFFD */

@@ -2,7 +2,8 @@
 /*
  * Causal attention of a ragged batch over cached keys and values: softmax(cap(scale * q k^T)) v, with the masks and
  * heads of conventions.h. Keys of the batch's own rows are in the cache already (kv_append). fp32 accumulation. A row's
- * result does not depend on the other rows, on the number of threads, or on whether its prompt came in one chunk or many.
+ * result does not depend on the other rows, on the number of threads, or on whether its prompt came in one chunk or
+ * many.
  */
 #pragma once
 #include "kernels/attention/conventions.h"
@@ -21,7 +22,7 @@ typedef struct AttentionParams {
     float scale;
     float softcap;   /* scores s become softcap * tanh(s / softcap); 0: they stay */
     uint32_t window; /* keys that a query sees, its own among them; 0: all up to its own */
-    void *scratch; /* attention_scratch_bytes */
+    void *scratch;   /* attention_scratch_bytes */
 } AttentionParams;
 
 /* n_workers: threads of the stream; max_context: largest position + 1 that will ever be asked for. */

@@ -21,7 +21,8 @@ typedef struct Task {
     uint32_t head_dim;          /* the larger of k_dim and v_dim */
 } Task;
 
-/* Up to TILE_QUERIES queries against one block; lanes without a query of their own repeat the last and store nothing.
+/*
+ * Up to TILE_QUERIES queries against one block; lanes without a query of their own repeat the last and store nothing.
  */
 typedef struct QueryTile {
     const float *q[TILE_QUERIES];
@@ -129,19 +130,17 @@ SIMD_INLINE float update_softmax(F32x16 score[KEY_VECTORS], QueryTile *tile, int
 
 SIMD_INLINE void score_tile(QueryTile *tile, const float *keys, uint32_t k_dim, F32x16 score[TILE_QUERIES][KEY_VECTORS])
 {
-SIMD_UNROLL
-    for (int i = 0; i < TILE_QUERIES; i++)
-SIMD_UNROLL
-        for (int g = 0; g < KEY_VECTORS; g++) score[i][g] = f32x16_set1(0);
+    SIMD_UNROLL
+    for (int i = 0; i < TILE_QUERIES; i++) SIMD_UNROLL
+    for (int g = 0; g < KEY_VECTORS; g++) score[i][g] = f32x16_set1(0);
     for (uint32_t c = 0; c < k_dim; c++) {
         F32x16 key[KEY_VECTORS];
-SIMD_UNROLL
+        SIMD_UNROLL
         for (int g = 0; g < KEY_VECTORS; g++) key[g] = f32x16_load(keys + c * ATTN_BLOCK_KEYS + (uint32_t)g * LANES);
-SIMD_UNROLL
-        for (int i = 0; i < TILE_QUERIES; i++)
-SIMD_UNROLL
-            for (int g = 0; g < KEY_VECTORS; g++)
-                score[i][g] = f32x16_madd(f32x16_set1(tile->q[i][c]), key[g], score[i][g]);
+        SIMD_UNROLL
+        for (int i = 0; i < TILE_QUERIES; i++) SIMD_UNROLL
+        for (int g = 0; g < KEY_VECTORS; g++)
+            score[i][g] = f32x16_madd(f32x16_set1(tile->q[i][c]), key[g], score[i][g]);
     }
 }
 
@@ -151,11 +150,10 @@ SIMD_INLINE void weigh_range(const QueryTile *tile, int i, uint32_t from, uint32
 {
     if (from < tile->n_hidden[i]) from = tile->n_hidden[i];
     if (to > tile->n_visible[i]) to = tile->n_visible[i];
-    for (uint32_t k = from; k < to; k++)
-SIMD_UNROLL
-        for (int v = 0; v < width; v++)
-            out[v] = f32x16_madd(f32x16_set1(tile->weights[i][k]),
-                                 f32x16_load(values + k * stride + (size_t)(v * LANES)), out[v]);
+    for (uint32_t k = from; k < to; k++) SIMD_UNROLL
+    for (int v = 0; v < width; v++)
+        out[v] = f32x16_madd(f32x16_set1(tile->weights[i][k]), f32x16_load(values + k * stride + (size_t)(v * LANES)),
+                             out[v]);
 }
 
 /* out = out * correction + weights * values, for `width` vectors of channels at `values`. */
@@ -164,32 +162,31 @@ SIMD_INLINE void weigh_values(const QueryTile *tile, const float *correction, co
 {
     F32x16 out[TILE_QUERIES][4];
     uint32_t shared_from = 0, shared_to = tile->n_visible[0]; /* keys that all queries see; may be none */
-SIMD_UNROLL
+    SIMD_UNROLL
     for (int i = 0; i < TILE_QUERIES; i++) {
         if (tile->n_visible[i] < shared_to) shared_to = tile->n_visible[i];
         if (tile->n_hidden[i] > shared_from) shared_from = tile->n_hidden[i];
-SIMD_UNROLL
+        SIMD_UNROLL
         for (int v = 0; v < width; v++)
             out[i][v] = f32x16_mul(f32x16_load(tile->partial[i] + channel + v * LANES), f32x16_set1(correction[i]));
     }
-SIMD_UNROLL
+    SIMD_UNROLL
     for (int i = 0; i < TILE_QUERIES; i++) /* earlier rows see more of the block in which windows begin */
         weigh_range(tile, i, tile->n_hidden[i], shared_from, values + channel, stride, width, out[i]);
-    for (uint32_t k = shared_from; k < shared_to; k++)
-SIMD_UNROLL
-        for (int v = 0; v < width; v++) {
-            F32x16 value = f32x16_load(values + k * stride + channel + (size_t)(v * LANES));
-SIMD_UNROLL
-            for (int i = 0; i < TILE_QUERIES; i++)
-                out[i][v] = f32x16_madd(f32x16_set1(tile->weights[i][k]), value, out[i][v]);
-        }
-SIMD_UNROLL
+    for (uint32_t k = shared_from; k < shared_to; k++) SIMD_UNROLL
+    for (int v = 0; v < width; v++) {
+        F32x16 value = f32x16_load(values + k * stride + channel + (size_t)(v * LANES));
+        SIMD_UNROLL
+        for (int i = 0; i < TILE_QUERIES; i++)
+            out[i][v] = f32x16_madd(f32x16_set1(tile->weights[i][k]), value, out[i][v]);
+    }
+    SIMD_UNROLL
     for (int i = 0; i < TILE_QUERIES; i++) {
         /* later rows see more of the block that holds them */
         weigh_range(tile, i, shared_to > shared_from ? shared_to : shared_from, ATTN_BLOCK_KEYS, values + channel,
                     stride, width, out[i]);
         if (tile->n_visible[i] == 0) continue;
-SIMD_UNROLL
+        SIMD_UNROLL
         for (int v = 0; v < width; v++) f32x16_store(tile->partial[i] + channel + v * LANES, out[i][v]);
     }
 }

@@ -2,11 +2,10 @@
 /*
  * The memory of keys and values. A page is KV_PAGE_TOKENS tokens of every slot of its class; a slot is one (layer, KV
  * head). A slot of a page is KV_PAGE_SECTORS sector images, each K, V and their scales in one piece (KV fact 4):
- *   K  blocks of [16 tokens][16 bytes of channels], block after block along the channels, so that a prefix of the channels is
- *      a prefix of the bytes; the last block is padded with zeros
- *   V  [16 tokens][v_dim channels]
- *   K scales, V scales  [16 tokens] of KvScale, quantised types only; the image is padded to 64 bytes
- * int4 puts even channels in the low half of a byte. Any thread.
+ *   K  blocks of [16 tokens][16 bytes of channels], block after block along the channels, so that a prefix of the
+ * channels is a prefix of the bytes; the last block is padded with zeros V  [16 tokens][v_dim channels] K scales, V
+ * scales  [16 tokens] of KvScale, quantised types only; the image is padded to 64 bytes int4 puts even channels in the
+ * low half of a byte. Any thread.
  */
 #pragma once
 #include "kernels/attention/plan.h"
@@ -24,10 +23,10 @@ typedef struct KvScale {
 
 typedef struct KvLayout {
     KvType type;
-    uint32_t k_dim, v_dim;         /* channels */
+    uint32_t k_dim, v_dim;                             /* channels */
     uint32_t v_offset, k_scale_offset, v_scale_offset; /* bytes from the start of a sector image */
-    uint32_t sector_bytes;         /* multiple of 64 */
-    size_t slot_bytes;             /* KV_PAGE_SECTORS sectors */
+    uint32_t sector_bytes;                             /* multiple of 64 */
+    size_t slot_bytes;                                 /* KV_PAGE_SECTORS sectors */
 } KvLayout;
 
 /* All pages of one class: slot s of page p is at base + p * page_bytes + s * layout.slot_bytes. */

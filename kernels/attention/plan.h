@@ -17,8 +17,8 @@ enum { KV_SECTOR_TOKENS = 16, KV_PAGE_TOKENS = 64, KV_PAGE_SECTORS = KV_PAGE_TOK
 #define PLAN_ALL UINT32_MAX
 
 typedef struct AttnPlan {
-    uint32_t sink, recent;  /* tokens */
-    const uint32_t *list;   /* [n_list] logical sector numbers: position / 16; NULL: none */
+    uint32_t sink, recent; /* tokens */
+    const uint32_t *list;  /* [n_list] logical sector numbers: position / 16; NULL: none */
     uint32_t n_list;
 } AttnPlan;
 

@@ -109,7 +109,8 @@ static bool open_engine(ModelBench *bench, Error *error)
     return true;
 }
 
-/* Speed does not depend on which tokens they are, so any will do; not all the same, since rows of a table are cached.
+/*
+ * Speed does not depend on which tokens they are, so any will do; not all the same, since rows of a table are cached.
  */
 static bool make_tokens(ModelBench *bench, Error *error)
 {

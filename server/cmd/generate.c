@@ -53,11 +53,11 @@ static bool render_chat(const Engine *engine, const Buffer *question, ChatPrompt
         return false;
     }
     if (!template)
-        return error_set_param(error, ERR_UNSUPPORTED, "raw", "the model has no chat template; --raw continues the text");
+        return error_set_param(error, ERR_UNSUPPORTED, "raw",
+                               "the model has no chat template; --raw continues the text");
     cJSON *messages = cJSON_CreateArray(), *message = cJSON_CreateObject();
     bool ok = messages && message && cJSON_AddStringToObject(message, "role", "user") &&
-              cJSON_AddStringToObject(message, "content", question->data) &&
-              cJSON_AddItemToArray(messages, message);
+              cJSON_AddStringToObject(message, "content", question->data) && cJSON_AddItemToArray(messages, message);
     if (!ok) {
         cJSON_Delete(message);
         error_set(error, ERR_NO_MEMORY, "no memory for the message");
@@ -232,8 +232,8 @@ static bool print_end(const Run *run, Error *error)
     if (run->config->json) return print_json(run, error);
     if (putchar('\n') == EOF || fflush(stdout)) return error_set(error, ERR_IO, "cannot write the answer");
     if (isatty(STDERR_FILENO))
-        fprintf(stderr, "%zu prompt tokens at %.0f a second, %u tokens at %.1f a second, loaded in %.2f s\n", run->prompt.n,
-                per_second(run->prompt.n, run->prefill_usec), run->n_generated, decode_rate(run),
+        fprintf(stderr, "%zu prompt tokens at %.0f a second, %u tokens at %.1f a second, loaded in %.2f s\n",
+                run->prompt.n, per_second(run->prompt.n, run->prefill_usec), run->n_generated, decode_rate(run),
                 (double)run->load_usec / 1e6);
     return true;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cmd/open_model.h"
 
-bool open_model(const Config *config, const KernelTable *kernels, Progress *progress, Engine **ret_engine, SeqId *ret_seq,
-                Error *error)
+bool open_model(const Config *config, const KernelTable *kernels, Progress *progress, Engine **ret_engine,
+                SeqId *ret_seq, Error *error)
 {
     const EngineParams params = {.model_path = config->model,
                                  .context = config->context,

@@ -88,7 +88,8 @@ static void on_load(uv_work_t *work)
         .kv_type = serve->config.kv_type,
         .world = 1,
     };
-    serve->loaded = engine_open(&params, &serve->engine, &serve->load_error) && describe_model(serve, &serve->load_error);
+    serve->loaded =
+        engine_open(&params, &serve->engine, &serve->load_error) && describe_model(serve, &serve->load_error);
 }
 
 static void on_loaded(uv_work_t *work, int status)

@@ -73,7 +73,10 @@ static bool print_tokens(const Config *config, const Tokenizer *tokenizer, const
     Buffer out;
     buffer_init(&out, MAX_OUTPUT_BYTES);
     TextRange all = {0, text->n};
-    TokEncode in = {.text = text->data ? text->data : "", .n = text->n, .trusted = &all, .n_trusted = config->special,
+    TokEncode in = {.text = text->data ? text->data : "",
+                    .n = text->n,
+                    .trusted = &all,
+                    .n_trusted = config->special,
                     .add_special = true};
     bool ok = tok_encode(tokenizer, &in, &list, error) && append_tokens(tokenizer, &list, config->json, &out, error);
     if (ok && fwrite(out.data ? out.data : "", 1, out.n, stdout) != out.n)

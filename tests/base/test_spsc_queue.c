@@ -40,7 +40,10 @@ Test(spsc_queue, full_and_empty_are_answers)
 
 Test(spsc_queue, keeps_order_over_many_turns)
 {
-    typedef struct { uint64_t a; char b[13]; } Odd;
+    typedef struct {
+        uint64_t a;
+        char b[13];
+    } Odd;
     SpscQueue *queue = make(sizeof(Odd), 1);
     for (uint64_t i = 0; i < 1000; i++) {
         Odd in = {.a = i, .b = "twelve chars"}, out = {0};

@@ -12,9 +12,13 @@ static const struct {
     size_t len;
 } steps[] = {
     {"a", UTF8_WHOLE, 1},
-    {"\x7F" "a", UTF8_WHOLE, 1},
+    {"\x7F"
+     "a",
+     UTF8_WHOLE, 1},
     {"\xC2\x80", UTF8_WHOLE, 2},
-    {"\xDF\xBF" "a", UTF8_WHOLE, 2},
+    {"\xDF\xBF"
+     "a",
+     UTF8_WHOLE, 2},
     {"\xE0\xA0\x80", UTF8_WHOLE, 3},
     {"\xED\x9F\xBF", UTF8_WHOLE, 3},
     {"\xEF\xBF\xBF", UTF8_WHOLE, 3},
@@ -43,8 +47,8 @@ Test(utf8, steps)
         Utf8Kind kind = utf8_step((const uint8_t *)steps[i].bytes, strlen(steps[i].bytes), &len);
         cr_assert_eq(kind, steps[i].kind, "row %zu: kind %d", i, kind);
         cr_assert_eq(len, steps[i].len, "row %zu: %zu bytes", i, len);
-        cr_assert_eq(utf8_valid((const uint8_t *)steps[i].bytes, strlen(steps[i].bytes)),
-                     steps[i].kind == UTF8_WHOLE, "row %zu", i);
+        cr_assert_eq(utf8_valid((const uint8_t *)steps[i].bytes, strlen(steps[i].bytes)), steps[i].kind == UTF8_WHOLE,
+                     "row %zu", i);
     }
 }
 

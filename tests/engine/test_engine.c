@@ -167,7 +167,8 @@ static void expect_same_bits(Engine *engine, const uint32_t *tokens, uint32_t ch
     char *cache_again = malloc(cache_bytes);
     SeqId seq = open_seq(engine);
     feed(engine, seq, tokens, N_TOKENS, chunk, again);
-    cr_expect_arr_eq(again, logits, (size_t)N_TOKENS * tiny_model_vocab() * sizeof *again, "chunks of %u: logits", chunk);
+    cr_expect_arr_eq(again, logits, (size_t)N_TOKENS * tiny_model_vocab() * sizeof *again, "chunks of %u: logits",
+                     chunk);
     cr_expect_eq(copy_cache(engine, seq, N_TOKENS, cache_again), cache_bytes);
     cr_expect_arr_eq(cache_again, cache, cache_bytes, "chunks of %u: cache", chunk);
     engine_seq_close(engine, seq);
@@ -254,8 +255,10 @@ Test(test_engine, sequences_of_one_batch_do_not_meet)
         feed(engine, seqs[i], tokens[i], 20, 20, alone[i]);
         engine_seq_truncate(engine, seqs[i], i * 5);
     }
-    BatchSpan spans[3] = {{seqs[0], 0, 20, 0, LOGITS_LAST}, {seqs[1], 20, 15, 5, LOGITS_NONE}, {seqs[2], 35, 10, 10, LOGITS_ALL}};
-    for (uint32_t i = 0; i < 3; i++) memcpy(rows + spans[i].first_row, tokens[i] + i * 5, spans[i].n_rows * sizeof *rows);
+    BatchSpan spans[3] = {
+        {seqs[0], 0, 20, 0, LOGITS_LAST}, {seqs[1], 20, 15, 5, LOGITS_NONE}, {seqs[2], 35, 10, 10, LOGITS_ALL}};
+    for (uint32_t i = 0; i < 3; i++)
+        memcpy(rows + spans[i].first_row, tokens[i] + i * 5, spans[i].n_rows * sizeof *rows);
     cr_assert(engine_forward(engine, &(Batch){rows, 45, spans, 3}, &logits, &error), "%s", error.text);
     cr_assert_arr_eq(logits, alone[0] + 19 * n_vocab, n_vocab * sizeof *logits);
     cr_assert_arr_eq(logits + n_vocab, alone[2] + 10 * n_vocab, 10 * n_vocab * sizeof *logits);

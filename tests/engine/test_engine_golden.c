@@ -80,8 +80,8 @@ static void check_file(const char *file, int at_least)
             i++;
         }
         i = 0;
-        cJSON_ArrayForEach(value, last)
-            worst = fmax(worst, fabs(logprobs[(size_t)(n - 1) * n_vocab + i++] - value->valuedouble));
+        cJSON_ArrayForEach(value, last) worst =
+            fmax(worst, fabs(logprobs[(size_t)(n - 1) * n_vocab + i++] - value->valuedouble));
         char *settings = cJSON_PrintUnformatted(cJSON_GetObjectItem(json, "settings"));
         cr_expect_leq(worst, 1e-4, "%s: %g", settings, worst);
         cJSON_free(settings);
@@ -119,8 +119,8 @@ typedef struct Agreement {
 } Agreement;
 
 /*
- * Greedy text is compared up to the first tie, theirs or ours, by feeding the reference's: rows do not depend on chunks,
- * so our own text is the same as long as every row prefers the same token.
+ * Greedy text is compared up to the first tie, theirs or ours, by feeding the reference's: rows do not depend on
+ * chunks, so our own text is the same as long as every row prefers the same token.
  */
 static void compare_greedy(Engine *engine, const cJSON *json, Agreement *agreement)
 {

@@ -100,8 +100,8 @@ static bool read_shape(const char *key, bool is_float, float value, ModelShape *
         const char *key;
         uint32_t value;
     } needed[] = {
-        {"gemma3.block_count", 2},          {"gemma3.embedding_length", 8},         {"gemma3.feed_forward_length", 8},
-        {"gemma3.context_length", 64},      {"gemma3.attention.head_count", 2},
+        {"gemma3.block_count", 2},     {"gemma3.embedding_length", 8},     {"gemma3.feed_forward_length", 8},
+        {"gemma3.context_length", 64}, {"gemma3.attention.head_count", 2},
     };
     static const float table[16];
     GgufWriter writer;
@@ -135,9 +135,9 @@ Test(test_families, wild_values_are_refused)
         bool is_float;
         float value;
     } wild[] = {
-        {"gemma3.final_logit_softcapping", true, NAN},   {"gemma3.final_logit_softcapping", true, -1},
-        {"gemma3.attn_logit_softcapping", true, 1e-30f}, {"gemma3.attn_logit_softcapping", true, INFINITY},
-        {"gemma3.rope.freq_base_swa", true, 0},          {"gemma3.rope.scaling.attn_factor", true, 0},
+        {"gemma3.final_logit_softcapping", true, NAN},    {"gemma3.final_logit_softcapping", true, -1},
+        {"gemma3.attn_logit_softcapping", true, 1e-30f},  {"gemma3.attn_logit_softcapping", true, INFINITY},
+        {"gemma3.rope.freq_base_swa", true, 0},           {"gemma3.rope.scaling.attn_factor", true, 0},
         {"gemma3.attention.sliding_window", false, 1e9f}, {"gemma3.attention.sliding_window_pattern", false, 5000},
     };
     ModelShape shape;

@@ -91,9 +91,9 @@ Test(test_family, reads_every_field)
 
 Test(test_family, defaults)
 {
-    static const char *const optional[] = {"general.name", "llama.attention.head_count_kv", "llama.rope.freq_base",
-                                           "llama.rope.dimension_count", "llama.vocab_size",
-                                           "llama.attention.layer_norm_rms_epsilon"};
+    static const char *const optional[] = {"general.name",         "llama.attention.head_count_kv",
+                                           "llama.rope.freq_base", "llama.rope.dimension_count",
+                                           "llama.vocab_size",     "llama.attention.layer_norm_rms_epsilon"};
     ModelShape s;
     for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
         cr_assert(read_shape(optional[i], NULL, 0, true, &s), "without %s: %s", optional[i], error.text);
@@ -110,9 +110,9 @@ Test(test_family, defaults)
 
 Test(test_family, required_keys_are_named)
 {
-    static const char *const required[] = {"general.architecture", "llama.block_count", "llama.context_length",
-                                           "llama.embedding_length", "llama.feed_forward_length",
-                                           "llama.attention.head_count"};
+    static const char *const required[] = {"general.architecture",      "llama.block_count",
+                                           "llama.context_length",      "llama.embedding_length",
+                                           "llama.feed_forward_length", "llama.attention.head_count"};
     ModelShape s = {.n_layers = 99};
     for (size_t i = 0; i < sizeof required / sizeof *required; i++) {
         cr_assert_not(read_shape(required[i], NULL, 0, false, &s), "%s", required[i]);
@@ -184,7 +184,8 @@ Test(test_family, heads_that_do_not_divide_need_explicit_sizes)
 Test(test_family, linear_rope_scaling)
 {
     ModelShape s;
-    const Key linear[] = {{"llama.rope.scaling.type", "linear", 0, false}, {"llama.rope.scaling.factor", NULL, 4, true}};
+    const Key linear[] = {{"llama.rope.scaling.type", "linear", 0, false},
+                          {"llama.rope.scaling.factor", NULL, 4, true}};
     cr_assert(read_shape(NULL, linear, 2, false, &s), "%s", error.text);
     cr_assert_eq(s.rope_linear_factor, 4);
     cr_assert(read_shape(NULL, linear + 1, 1, false, &s), "%s", error.text);

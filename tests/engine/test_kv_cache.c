@@ -5,13 +5,8 @@
 #include <string.h>
 
 static Error error;
-static const KvCacheParams small = {.n_layers = 2,
-                                    .n_kv_heads = 3,
-                                    .k_dim = 8,
-                                    .v_dim = 4,
-                                    .type = DTYPE_F16,
-                                    .capacity = 10,
-                                    .max_sequences = 2};
+static const KvCacheParams small = {
+    .n_layers = 2, .n_kv_heads = 3, .k_dim = 8, .v_dim = 4, .type = DTYPE_F16, .capacity = 10, .max_sequences = 2};
 
 Test(test_kv_cache, views_do_not_overlap_and_fill_the_region)
 {

@@ -89,7 +89,8 @@ static bool breaks_behind(const SamplingParams *p, const uint32_t *ids, uint32_t
     return false;
 }
 
-static uint32_t naive_longest(const SamplingParams *p, const uint32_t *ids, uint32_t n, uint32_t unbroken, uint32_t next)
+static uint32_t naive_longest(const SamplingParams *p, const uint32_t *ids, uint32_t n, uint32_t unbroken,
+                              uint32_t next)
 {
     uint32_t longest = 0;
     for (uint32_t at = 1; at < n; at++) {
@@ -103,21 +104,25 @@ static uint32_t naive_longest(const SamplingParams *p, const uint32_t *ids, uint
 
 static void naive_dry(const SamplingParams *p, const Sequence *s, float *row)
 {
-    uint32_t n = p->dry_penalty_last_n < 0 || (uint32_t)p->dry_penalty_last_n > s->n ? s->n : (uint32_t)p->dry_penalty_last_n;
+    uint32_t n =
+        p->dry_penalty_last_n < 0 || (uint32_t)p->dry_penalty_last_n > s->n ? s->n : (uint32_t)p->dry_penalty_last_n;
     const uint32_t *ids = s->ids + s->n - n;
     uint32_t unbroken = 0;
     while (unbroken < n && !breaks_behind(p, s->ids, s->n - unbroken)) unbroken++;
     for (uint32_t id = 0; id < N_VOCAB; id++) {
         uint32_t longest = holds_breaker(p, texts[id]) ? 0 : naive_longest(p, ids, n, unbroken, id);
         if (!longest) continue;
-        double penalty = (double)p->dry_multiplier * pow((double)p->dry_base, (double)longest - 1 - p->dry_allowed_length);
+        double penalty =
+            (double)p->dry_multiplier * pow((double)p->dry_base, (double)longest - 1 - p->dry_allowed_length);
         row[id] -= (float)fmin(penalty, 1000);
     }
 }
 
 /* ---- the sampler, step by step ---- */
 
-/* What a greedy pick makes of the row. The next token is forced by bans, so that sequences repeat, or left to the row. */
+/*
+ * What a greedy pick makes of the row. The next token is forced by bans, so that sequences repeat, or left to the row.
+ */
 static void step(Sampler *sampler, const SamplingParams *params, Sequence *s, uint32_t next, uint32_t *state)
 {
     Error error;
@@ -139,7 +144,8 @@ static void step(Sampler *sampler, const SamplingParams *params, Sequence *s, ui
     cr_assert_eq(result.id, next < N_VOCAB ? next : best);
     for (uint32_t i = 0; i < N_VOCAB; i++)
         if (next >= N_VOCAB || i == next)
-            cr_assert_float_eq(row[i], want[i], 1e-4, "token %u at %u: %g, not %g", i, s->n, (double)row[i], (double)want[i]);
+            cr_assert_float_eq(row[i], want[i], 1e-4, "token %u at %u: %g, not %g", i, s->n, (double)row[i],
+                               (double)want[i]);
     s->ids[s->n++] = result.id;
 }
 
@@ -249,7 +255,8 @@ Test(penalties, breakers_are_bounded_and_need_texts)
     const struct {
         const char *const *breakers;
         uint32_t n;
-    } bad[] = {{many, SAMPLE_MAX_BREAKERS + 1}, {(const char *[]){""}, 1}, {(const char *[]){"a", longest}, 2}, {many, 1}};
+    } bad[] = {
+        {many, SAMPLE_MAX_BREAKERS + 1}, {(const char *[]){""}, 1}, {(const char *[]){"a", longest}, 2}, {many, 1}};
     cr_assert(sampler_new(N_VOCAB, &sampler, &error));
     SamplingParams params = greedy();
     params.dry_multiplier = 1;

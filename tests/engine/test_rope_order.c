@@ -11,11 +11,8 @@ static Error error;
 
 static ModelShape shape_of(uint32_t head_dim, uint32_t rope_dim, RopeLayout layout)
 {
-    return (ModelShape){.head_dim = head_dim,
-                        .rope_dim = rope_dim,
-                        .rope_layout = layout,
-                        .rope_base = 10000,
-                        .rope_linear_factor = 1};
+    return (ModelShape){
+        .head_dim = head_dim, .rope_dim = rope_dim, .rope_layout = layout, .rope_base = 10000, .rope_linear_factor = 1};
 }
 
 static void expect_source(const ModelShape *shape, const uint32_t *wanted)
@@ -74,8 +71,8 @@ static double score_plain(const ModelShape *shape, const float *q, uint32_t m, c
     return sum;
 }
 
-static double score_reordered(const ModelShape *shape, const RopeOrder *order, const float *q, uint32_t m, const float *k,
-                              uint32_t n)
+static double score_reordered(const ModelShape *shape, const RopeOrder *order, const float *q, uint32_t m,
+                              const float *k, uint32_t n)
 {
     float x[2][64], cos_sin[2][64];
     double sum = 0;

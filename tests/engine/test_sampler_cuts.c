@@ -230,7 +230,13 @@ static SamplingParams params_of(const CutCase *c)
     return params;
 }
 
-#define CASE(...) {#__VA_ARGS__, {__VA_ARGS__}}
+#define CASE(...)                                                                                                      \
+    {                                                                                                                  \
+#__VA_ARGS__,                                                                                                  \
+        {                                                                                                              \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
 
 Test(sampler_cuts, draws_follow_the_formulas)
 {
@@ -387,7 +393,8 @@ static void check_mirostat(const SamplingParams *params)
         softmax(logits, (double)params->temperature, p);
         int k = params->mirostat == 1 ? naive_mirostat_count(p, mu) : naive_mirostat_2_count(p, mu);
         uint32_t id = pick(sampler, row);
-        cr_assert_eq(id, token_of(twin, *params, k, i, row), "version %d, token %d, mu %g, k %d", params->mirostat, i, mu, k);
+        cr_assert_eq(id, token_of(twin, *params, k, i, row), "version %d, token %d, mu %g, k %d", params->mirostat, i,
+                     mu, k);
         keep_count(p, k);
         mu -= (double)params->mirostat_eta * (-log2(p[id]) - (double)params->mirostat_tau);
     }

@@ -42,7 +42,8 @@ static void check_ids(const TokenList *list, const cJSON *expected, const char *
     cr_assert_eq(list->n, (size_t)cJSON_GetArraySize(expected), "%s, case %d: %zu tokens", what, number, list->n);
     cJSON_ArrayForEach(item, expected)
     {
-        cr_assert_eq(list->ids[i], (uint32_t)item->valueint, "%s, case %d, token %zu: %u", what, number, i, list->ids[i]);
+        cr_assert_eq(list->ids[i], (uint32_t)item->valueint, "%s, case %d, token %zu: %u", what, number, i,
+                     list->ids[i]);
         i++;
     }
 }
@@ -149,8 +150,17 @@ Test(test_tok_spm, gemma)
 
 /* ---- small vocabularies of one idea each ---- */
 
-static const char *const letters[] = {"<unk>", "<s>", "</s>", "a",  "b",
-                                      "ab",    "ba",  "aa",   "\xE2\x96\x81", "\xE2\x96\x81" "a"};
+static const char *const letters[] = {"<unk>",
+                                      "<s>",
+                                      "</s>",
+                                      "a",
+                                      "b",
+                                      "ab",
+                                      "ba",
+                                      "aa",
+                                      "\xE2\x96\x81",
+                                      "\xE2\x96\x81"
+                                      "a"};
 static const int32_t letter_types[] = {2, 3, 3, 1, 1, 1, 1, 1, 1, 1};
 static const float letter_scores[] = {0, 0, 0, -9, -9, -1, -0.5f, -1, -9, -0.0f};
 enum { N_LETTERS = sizeof letters / sizeof *letters };
@@ -181,9 +191,9 @@ static void check_letters(const VocabSpec *spec, const char *text, const uint32_
 Test(test_tok_spm, scores_then_the_left)
 {
     VocabSpec spec = letters_spec();
-    check_letters(&spec, "aba", (uint32_t[]){3, 6}, 2);          /* ba before ab */
-    check_letters(&spec, "aaa", (uint32_t[]){7, 3}, 2);          /* the left of equals */
-    check_letters(&spec, "aab", (uint32_t[]){7, 4}, 2);          /* aa and ab are equal */
+    check_letters(&spec, "aba", (uint32_t[]){3, 6}, 2); /* ba before ab */
+    check_letters(&spec, "aaa", (uint32_t[]){7, 3}, 2); /* the left of equals */
+    check_letters(&spec, "aab", (uint32_t[]){7, 4}, 2); /* aa and ab are equal */
     check_letters(&spec, "a a", (uint32_t[]){3, 9}, 2);
     check_letters(&spec, "  a", (uint32_t[]){8, 9}, 2);
 }
@@ -192,7 +202,10 @@ Test(test_tok_spm, scores_then_the_left)
 Test(test_tok_spm, unknown_characters)
 {
     VocabSpec spec = letters_spec();
-    check_letters(&spec, "a\xC3\xA9\xF0\x9F\x98\x8A" "b", (uint32_t[]){3, 0, 0, 4}, 4);
+    check_letters(&spec,
+                  "a\xC3\xA9\xF0\x9F\x98\x8A"
+                  "b",
+                  (uint32_t[]){3, 0, 0, 4}, 4);
 }
 
 static char *repeated(const char *unit, size_t n, size_t *ret_n)

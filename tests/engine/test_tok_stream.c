@@ -49,8 +49,8 @@ static TestTokenizer open_vocab(const PieceVocab *vocab)
     bool there = false;
     for (size_t i = 0; i < n; i++) there |= !strcmp(tokens[i], ab);
     if (!there) tokens[n++] = ab;
-    TestTokenizer test = test_tokenizer_open(&(VocabSpec){
-        .pre = "gpt-2", .tokens = tokens, .n_tokens = n, .merges = merges, .n_merges = 1});
+    TestTokenizer test = test_tokenizer_open(
+        &(VocabSpec){.pre = "gpt-2", .tokens = tokens, .n_tokens = n, .merges = merges, .n_merges = 1});
     cr_assert_not_null(test.tokenizer, "%s", test.error.text);
     return test;
 }
@@ -188,8 +188,8 @@ Test(tok_stream, long_tokens)
     memcpy(tokens, vocab->tokens, N_BYTES * sizeof *tokens);
     tokens[N_BYTES] = "ab";
     tokens[N_BYTES + 1] = text;
-    TestTokenizer test = test_tokenizer_open(&(VocabSpec){
-        .pre = "gpt-2", .tokens = tokens, .n_tokens = N_BYTES + 2, .merges = merges, .n_merges = 1});
+    TestTokenizer test = test_tokenizer_open(
+        &(VocabSpec){.pre = "gpt-2", .tokens = tokens, .n_tokens = N_BYTES + 2, .merges = merges, .n_merges = 1});
     cr_assert_not_null(test.tokenizer, "%s", test.error.text);
     Buffer out;
     buffer_init(&out, 1 << 16);

@@ -8,8 +8,25 @@
 
 /* Ids of the test vocabulary: three control tokens, the 256 bytes from ID_BYTES on, then the rest. */
 enum {
-    ID_EOT, ID_BOS, ID_EOS, ID_BYTES, ID_AB = ID_BYTES + 256, ID_ABC, ID_SPACE_AB, ID_AA, ID_AAAA, ID_WORD, ID_MARK,
-    ID_LONG_MARK, ID_TWO_ENDS, ID_UNUSED, ID_UNKNOWN, ID_FOREIGN, ID_CONTROL_WORD, N_TOKENS, MAX_TOKENS = N_TOKENS + 8,
+    ID_EOT,
+    ID_BOS,
+    ID_EOS,
+    ID_BYTES,
+    ID_AB = ID_BYTES + 256,
+    ID_ABC,
+    ID_SPACE_AB,
+    ID_AA,
+    ID_AAAA,
+    ID_WORD,
+    ID_MARK,
+    ID_LONG_MARK,
+    ID_TWO_ENDS,
+    ID_UNUSED,
+    ID_UNKNOWN,
+    ID_FOREIGN,
+    ID_CONTROL_WORD,
+    N_TOKENS,
+    MAX_TOKENS = N_TOKENS + 8,
 };
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
 
@@ -42,9 +59,10 @@ static void vocab_init(Vocab *vocab)
     static const struct {
         const char *text;
         int32_t type;
-    } rest[] = {{"ab", NORMAL}, {"abc", NORMAL}, {"Ġab", NORMAL}, {"aa", NORMAL}, {"aaaa", NORMAL}, {"Ġcba", NORMAL},
-                {"<x>", USER_DEFINED}, {"<x>>", USER_DEFINED}, {"<|im_end|><|im_end|>", CONTROL}, {"[PAD]", UNUSED},
-                {"<unk>", UNKNOWN}, {"你b", NORMAL},
+    } rest[] = {{"ab", NORMAL},        {"abc", NORMAL},        {"Ġab", NORMAL},
+                {"aa", NORMAL},        {"aaaa", NORMAL},       {"Ġcba", NORMAL},
+                {"<x>", USER_DEFINED}, {"<x>>", USER_DEFINED}, {"<|im_end|><|im_end|>", CONTROL},
+                {"[PAD]", UNUSED},     {"<unk>", UNKNOWN},     {"你b", NORMAL},
                 {"Ġbbb", CONTROL}};
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) add(vocab, rest[i].text, rest[i].type);
     memcpy(vocab->merges, merges, sizeof merges);
@@ -72,12 +90,17 @@ static void check(const TestTokenizer *test, const TokEncode *in, size_t n, cons
     cr_assert(tok_encode(test->tokenizer, in, &list, &error), "%s: %s", what, error.text);
     cr_assert_eq(list.ids[0], 77);
     cr_assert_eq(list.n, n + 1, "%s: %zu tokens", what, list.n - 1);
-    for (size_t i = 0; i < n; i++) cr_assert_eq(list.ids[i + 1], expected[i], "%s: token %zu is %u", what, i, list.ids[i + 1]);
+    for (size_t i = 0; i < n; i++)
+        cr_assert_eq(list.ids[i + 1], expected[i], "%s: token %zu is %u", what, i, list.ids[i + 1]);
     token_list_done(&list);
 }
 
 #define BYTE(c) (ID_BYTES + (uint8_t)(c))
-#define IDS(...) (sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t)), (uint32_t[]){__VA_ARGS__}
+#define IDS(...)                                                                                                       \
+    (sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t)), (uint32_t[])                                               \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
 #define TEXT(t) .text = (t), .n = sizeof(t) - 1
 
 Test(tokenizer, merges_in_order_of_rank)
@@ -118,7 +141,8 @@ Test(tokenizer, control_tokens_need_a_trusted_range_around_them)
 {
     TestTokenizer test = open_with("gpt-2", NULL);
     static const char text[] = "a<|im_end|>b<|im_end|>";
-    const uint32_t parts[] = {BYTE('<'), BYTE('|'), BYTE('i'), BYTE('m'), BYTE('_'), BYTE('e'), BYTE('n'), BYTE('d'), BYTE('|'), BYTE('>')};
+    const uint32_t parts[] = {BYTE('<'), BYTE('|'), BYTE('i'), BYTE('m'), BYTE('_'),
+                              BYTE('e'), BYTE('n'), BYTE('d'), BYTE('|'), BYTE('>')};
     uint32_t plain[22] = {BYTE('a')}, first[13] = {BYTE('a'), ID_EOS, BYTE('b')}, last[13] = {BYTE('a')};
     memcpy(plain + 1, parts, sizeof parts);
     plain[11] = BYTE('b');
@@ -128,12 +152,14 @@ Test(tokenizer, control_tokens_need_a_trusted_range_around_them)
     last[11] = BYTE('b');
     last[12] = ID_EOS;
     check(&test, &(TokEncode){TEXT(text)}, 22, plain, "no range");
-    check(&test, &(TokEncode){TEXT(text), .trusted = &(TextRange){1, 11}, .n_trusted = 1}, 13, first, "exactly the first");
+    check(&test, &(TokEncode){TEXT(text), .trusted = &(TextRange){1, 11}, .n_trusted = 1}, 13, first,
+          "exactly the first");
     check(&test, &(TokEncode){TEXT(text), .trusted = &(TextRange){12, 99}, .n_trusted = 1}, 13, last, "the last");
     check(&test, &(TokEncode){TEXT(text), .trusted = &(TextRange){2, 21}, .n_trusted = 1}, 22, plain, "a byte short");
     TextRange two[] = {{0, 5}, {5, 11}}, both[] = {{0, 0}, {1, 11}, {11, 22}};
     check(&test, &(TokEncode){TEXT(text), .trusted = two, .n_trusted = 2}, 22, plain, "across two ranges");
-    check(&test, &(TokEncode){TEXT(text), .trusted = both, .n_trusted = 3}, IDS(BYTE('a'), ID_EOS, BYTE('b'), ID_EOS), "two ranges");
+    check(&test, &(TokEncode){TEXT(text), .trusted = both, .n_trusted = 3}, IDS(BYTE('a'), ID_EOS, BYTE('b'), ID_EOS),
+          "two ranges");
     test_tokenizer_done(&test);
 }
 
@@ -141,11 +167,14 @@ Test(tokenizer, the_longest_special_token_wins)
 {
     TestTokenizer test = open_with("gpt-2", NULL);
     TextRange all = {0, 99};
-    check(&test, &(TokEncode){TEXT("<|im_end|><|im_end|><|im_end|>"), .trusted = &all, .n_trusted = 1}, IDS(ID_TWO_ENDS, ID_EOS), "ends");
+    check(&test, &(TokEncode){TEXT("<|im_end|><|im_end|><|im_end|>"), .trusted = &all, .n_trusted = 1},
+          IDS(ID_TWO_ENDS, ID_EOS), "ends");
     /* The longer one does not fit into the range, the shorter does. */
-    check(&test, &(TokEncode){TEXT("<|im_end|><|im_end|>"), .trusted = (TextRange[]){{0, 10}, {10, 20}}, .n_trusted = 2},
+    check(&test,
+          &(TokEncode){TEXT("<|im_end|><|im_end|>"), .trusted = (TextRange[]){{0, 10}, {10, 20}}, .n_trusted = 2},
           IDS(ID_EOS, ID_EOS), "in two ranges");
-    check(&test, &(TokEncode){TEXT("<unk><x"), .trusted = &all, .n_trusted = 1}, IDS(ID_UNKNOWN, BYTE('<'), BYTE('x')), "cut off");
+    check(&test, &(TokEncode){TEXT("<unk><x"), .trusted = &all, .n_trusted = 1}, IDS(ID_UNKNOWN, BYTE('<'), BYTE('x')),
+          "cut off");
     check(&test, &(TokEncode){TEXT("[PAD]"), .trusted = &all, .n_trusted = 1},
           IDS(BYTE('['), BYTE('P'), BYTE('A'), BYTE('D'), BYTE(']')), "an unused token");
     test_tokenizer_done(&test);
@@ -182,7 +211,8 @@ Test(tokenizer, one_bos_and_one_eos)
           IDS(ID_BOS, ID_EOS, ID_AB, ID_BOS, ID_EOS), "at the wrong end");
     check(&test, &(TokEncode){TEXT("ab<s>"), .trusted = &all, .n_trusted = 1, .add_special = true},
           IDS(ID_BOS, ID_AB, ID_BOS, ID_EOS), "first special token, but not first");
-    check(&test, &(TokEncode){TEXT("<s>"), .add_special = true}, IDS(ID_BOS, BYTE('<'), BYTE('s'), BYTE('>'), ID_EOS), "typed");
+    check(&test, &(TokEncode){TEXT("<s>"), .add_special = true}, IDS(ID_BOS, BYTE('<'), BYTE('s'), BYTE('>'), ID_EOS),
+          "typed");
     test_tokenizer_done(&test);
 }
 
@@ -284,7 +314,8 @@ Test(tokenizer, finds_a_token_by_its_text)
 /* A quadratic algorithm would need minutes for each of these. */
 Test(tokenizer, a_megabyte_of_anything, .timeout = 240)
 {
-    static const char *const units[] = {"a", " ", "\n", "!", "7", "é", "a ", "\t\n", "'s", "<x>", "<|im_end|", "\xFF", "\xF0\x9F", "ab!  "};
+    static const char *const units[] = {"a",    " ",  "\n",  "!",         "7",    "é",        "a ",
+                                        "\t\n", "'s", "<x>", "<|im_end|", "\xFF", "\xF0\x9F", "ab!  "};
     static const char *const pres[] = {"default", "gpt-2", "llama-bpe", "smollm"};
     size_t n = 1 << 20;
     char *text = malloc(n);

@@ -32,35 +32,109 @@ static void draft_init(Draft *draft)
     for (size_t i = 0; i < N_TOKENS; i++) draft->types[i] = i == ID_END ? 3 : 1;
     draft->merges[0] = "a b";
     draft->merges[1] = "ab c";
-    draft->spec = (VocabSpec){.pre = "gpt-2", .tokens = draft->tokens, .n_tokens = N_TOKENS, .types = draft->types,
-                              .n_types = N_TOKENS, .merges = draft->merges, .n_merges = 2};
+    draft->spec = (VocabSpec){.pre = "gpt-2",
+                              .tokens = draft->tokens,
+                              .n_tokens = N_TOKENS,
+                              .types = draft->types,
+                              .n_types = N_TOKENS,
+                              .merges = draft->merges,
+                              .n_merges = 2};
 }
 
 /* ---- one fault each ---- */
 
-static void no_pre(Draft *draft) { draft->spec.pre = NULL; }
-static void unknown_pre(Draft *draft) { draft->spec.pre = "gpt-3"; }
-static void control_pre(Draft *draft) { draft->spec.pre = "a\nb\x1b[2J"; }
-static void no_tokens(Draft *draft) { draft->spec.tokens = NULL; }
-static void zero_tokens(Draft *draft) { draft->spec.n_tokens = 0; }
-static void same_text(Draft *draft) { draft->tokens[ID_ABC] = "ab"; }
-static void no_letter(Draft *draft) { draft->tokens['Q'] = "[Q]"; }
-static void no_newline(Draft *draft) { draft->tokens['\n'] = "[newline]"; }
-static void control_letter(Draft *draft) { draft->types['Q'] = 3; }
-static void few_types(Draft *draft) { draft->spec.n_types--; }
-static void many_types(Draft *draft) { draft->spec.n_types++; }
-static void type_seven(Draft *draft) { draft->types[5] = 7; }
-static void negative_type(Draft *draft) { draft->types[5] = -1; }
-static void no_merges(Draft *draft) { draft->spec.merges = NULL; }
-static void one_word(Draft *draft) { draft->merges[1] = "abc"; }
-static void empty_merge(Draft *draft) { draft->merges[1] = ""; }
-static void blank_first(Draft *draft) { draft->merges[1] = " abc"; }
-static void blank_last(Draft *draft) { draft->merges[1] = "abc "; }
-static void three_words(Draft *draft) { draft->merges[1] = "a b c"; }
-static void foreign_part(Draft *draft) { draft->merges[1] = "ab xyz"; }
-static void control_merge(Draft *draft) { draft->merges[1] = "ab \x1b[2J"; }
-static void foreign_result(Draft *draft) { draft->merges[1] = "a c"; }
-static void twice(Draft *draft) { draft->merges[1] = "a b"; }
+static void no_pre(Draft *draft)
+{
+    draft->spec.pre = NULL;
+}
+static void unknown_pre(Draft *draft)
+{
+    draft->spec.pre = "gpt-3";
+}
+static void control_pre(Draft *draft)
+{
+    draft->spec.pre = "a\nb\x1b[2J";
+}
+static void no_tokens(Draft *draft)
+{
+    draft->spec.tokens = NULL;
+}
+static void zero_tokens(Draft *draft)
+{
+    draft->spec.n_tokens = 0;
+}
+static void same_text(Draft *draft)
+{
+    draft->tokens[ID_ABC] = "ab";
+}
+static void no_letter(Draft *draft)
+{
+    draft->tokens['Q'] = "[Q]";
+}
+static void no_newline(Draft *draft)
+{
+    draft->tokens['\n'] = "[newline]";
+}
+static void control_letter(Draft *draft)
+{
+    draft->types['Q'] = 3;
+}
+static void few_types(Draft *draft)
+{
+    draft->spec.n_types--;
+}
+static void many_types(Draft *draft)
+{
+    draft->spec.n_types++;
+}
+static void type_seven(Draft *draft)
+{
+    draft->types[5] = 7;
+}
+static void negative_type(Draft *draft)
+{
+    draft->types[5] = -1;
+}
+static void no_merges(Draft *draft)
+{
+    draft->spec.merges = NULL;
+}
+static void one_word(Draft *draft)
+{
+    draft->merges[1] = "abc";
+}
+static void empty_merge(Draft *draft)
+{
+    draft->merges[1] = "";
+}
+static void blank_first(Draft *draft)
+{
+    draft->merges[1] = " abc";
+}
+static void blank_last(Draft *draft)
+{
+    draft->merges[1] = "abc ";
+}
+static void three_words(Draft *draft)
+{
+    draft->merges[1] = "a b c";
+}
+static void foreign_part(Draft *draft)
+{
+    draft->merges[1] = "ab xyz";
+}
+static void control_merge(Draft *draft)
+{
+    draft->merges[1] = "ab \x1b[2J";
+}
+static void foreign_result(Draft *draft)
+{
+    draft->merges[1] = "a c";
+}
+static void twice(Draft *draft)
+{
+    draft->merges[1] = "a b";
+}
 
 static void control_result(Draft *draft)
 {
@@ -86,20 +160,62 @@ static void long_special(Draft *draft)
     draft->types[ID_ABC] = 3;
 }
 
-static void more_bos(GgufWriter *writer) { gguf_writer_u32(writer, "tokenizer.ggml.bos_token_id", N_TOKENS); }
-static void more_eos(GgufWriter *writer) { gguf_writer_u32(writer, "tokenizer.ggml.eos_token_id", UINT32_MAX); }
-static void more_eot(GgufWriter *writer) { gguf_writer_u32(writer, "tokenizer.ggml.eot_token_id", 1u << 31); }
-static void more_eom(GgufWriter *writer) { gguf_writer_string(writer, "tokenizer.ggml.eom_token_id", "7"); }
-static void more_add_bos(GgufWriter *writer) { gguf_writer_bool(writer, "tokenizer.ggml.add_bos_token", true); }
-static void more_add_eos(GgufWriter *writer) { gguf_writer_bool(writer, "tokenizer.ggml.add_eos_token", true); }
-static void more_bad_bool(GgufWriter *writer) { gguf_writer_string(writer, "tokenizer.ggml.add_eos_token", "yes"); }
-static void bos_out_of_range(Draft *draft) { draft->spec.more = more_bos; }
-static void eos_out_of_range(Draft *draft) { draft->spec.more = more_eos; }
-static void eot_out_of_range(Draft *draft) { draft->spec.more = more_eot; }
-static void eom_no_number(Draft *draft) { draft->spec.more = more_eom; }
-static void bos_absent(Draft *draft) { draft->spec.more = more_add_bos; }
-static void eos_absent(Draft *draft) { draft->spec.more = more_add_eos; }
-static void add_eos_no_bool(Draft *draft) { draft->spec.more = more_bad_bool; }
+static void more_bos(GgufWriter *writer)
+{
+    gguf_writer_u32(writer, "tokenizer.ggml.bos_token_id", N_TOKENS);
+}
+static void more_eos(GgufWriter *writer)
+{
+    gguf_writer_u32(writer, "tokenizer.ggml.eos_token_id", UINT32_MAX);
+}
+static void more_eot(GgufWriter *writer)
+{
+    gguf_writer_u32(writer, "tokenizer.ggml.eot_token_id", 1u << 31);
+}
+static void more_eom(GgufWriter *writer)
+{
+    gguf_writer_string(writer, "tokenizer.ggml.eom_token_id", "7");
+}
+static void more_add_bos(GgufWriter *writer)
+{
+    gguf_writer_bool(writer, "tokenizer.ggml.add_bos_token", true);
+}
+static void more_add_eos(GgufWriter *writer)
+{
+    gguf_writer_bool(writer, "tokenizer.ggml.add_eos_token", true);
+}
+static void more_bad_bool(GgufWriter *writer)
+{
+    gguf_writer_string(writer, "tokenizer.ggml.add_eos_token", "yes");
+}
+static void bos_out_of_range(Draft *draft)
+{
+    draft->spec.more = more_bos;
+}
+static void eos_out_of_range(Draft *draft)
+{
+    draft->spec.more = more_eos;
+}
+static void eot_out_of_range(Draft *draft)
+{
+    draft->spec.more = more_eot;
+}
+static void eom_no_number(Draft *draft)
+{
+    draft->spec.more = more_eom;
+}
+static void bos_absent(Draft *draft)
+{
+    draft->spec.more = more_add_bos;
+}
+static void eos_absent(Draft *draft)
+{
+    draft->spec.more = more_add_eos;
+}
+static void add_eos_no_bool(Draft *draft)
+{
+    draft->spec.more = more_bad_bool;
+}
 
 static const struct {
     void (*spoil)(Draft *draft);
@@ -179,7 +295,12 @@ Test(tokenizer_load, takes_what_has_one_meaning)
     cr_assert(tok_is_special(test.tokenizer, ID_END) && tok_is_end(test.tokenizer, ID_END));
     TokenList list = {0};
     Error error;
-    cr_assert(tok_encode(test.tokenizer, &(TokEncode){.text = "a\x04" "b", .n = 3}, &list, &error), "%s", error.text);
+    cr_assert(tok_encode(test.tokenizer,
+                         &(TokEncode){.text = "a\x04"
+                                              "b",
+                                      .n = 3},
+                         &list, &error),
+              "%s", error.text);
     cr_assert_eq(list.n, 2); /* the byte without a token is left out */
     cr_assert(list.ids[0] == 'a' && list.ids[1] == 'b');
     token_list_done(&list);
@@ -216,7 +337,7 @@ Test(tokenizer_load, an_unknown_model_is_refused)
 Test(tokenizer_load, texts_that_collide_are_refused)
 {
     enum { WANTED = 1100, SLOTS = 4096 }; /* at most half full: 2048 tokens take 4096 slots */
-    char (*texts)[12] = calloc(2048, sizeof *texts);
+    char(*texts)[12] = calloc(2048, sizeof *texts);
     const char **tokens = calloc(2048, sizeof *tokens);
     cr_assert(texts && tokens);
     size_t n = 0;

@@ -151,15 +151,16 @@ Test(test_weights, only_q_and_k_are_copied)
     model.tied = false;
     model.qkv_bias = true;
     build_file(&model, &file);
-    cr_assert(weights_bind(file.family, &file.shape, file.gguf, (BindProgress){count_progress, &progress}, &weights, &error),
-              "%s", error.text);
+    cr_assert(
+        weights_bind(file.family, &file.shape, file.gguf, (BindProgress){count_progress, &progress}, &weights, &error),
+        "%s", error.text);
     cr_assert_eq(progress, 1);
     cr_assert(inside(&file.bytes, weights.token_embd.data) && inside(&file.bytes, weights.output.data));
     cr_assert_neq(weights.token_embd.data, weights.output.data);
     for (uint32_t i = 0; i < file.shape.n_layers; i++) {
         const LayerWeights *w = &weights.layers[i];
-        const void *in_place[] = {w->attn_norm, w->ffn_norm, w->v.data, w->o.data, w->gate.data, w->up.data, w->down.data,
-                                  w->v_bias};
+        const void *in_place[] = {w->attn_norm, w->ffn_norm, w->v.data,    w->o.data,
+                                  w->gate.data, w->up.data,  w->down.data, w->v_bias};
         for (size_t j = 0; j < sizeof in_place / sizeof *in_place; j++) cr_assert(inside(&file.bytes, in_place[j]));
         cr_assert_not(inside(&file.bytes, w->q.data) || inside(&file.bytes, w->k.data));
         cr_assert_not(inside(&file.bytes, w->q_bias) || inside(&file.bytes, w->k_bias));
@@ -168,7 +169,9 @@ Test(test_weights, only_q_and_k_are_copied)
     close_file(&file);
 }
 
-/* Row of the half-split file that holds row i of the interleaved one: pair (2r, 2r+1) moves to (r, r + head_dim / 2). */
+/*
+ * Row of the half-split file that holds row i of the interleaved one: pair (2r, 2r+1) moves to (r, r + head_dim / 2).
+ */
 static size_t half_split_row(size_t i, size_t head_dim)
 {
     size_t head = i / head_dim, c = i % head_dim;
@@ -183,14 +186,15 @@ static void make_half_split(File *file, const char *name, size_t head_dim)
     char *rows = malloc(tensor->n_bytes);
     memcpy(rows, tensor->view.data, tensor->n_bytes);
     char *to = file->bytes.data + tensor->file_offset;
-    for (size_t i = 0; i < n_rows; i++) memcpy(to + half_split_row(i, head_dim) * row_bytes, rows + i * row_bytes, row_bytes);
+    for (size_t i = 0; i < n_rows; i++)
+        memcpy(to + half_split_row(i, head_dim) * row_bytes, rows + i * row_bytes, row_bytes);
     free(rows);
 }
 
 /* Both conventions of the same model must end in the same rows, bit by bit, for every type. */
 Test(test_weights, both_layouts_end_in_one_order)
 {
-    static const DType types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,
+    static const DType types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,
                                   DTYPE_Q4_1, DTYPE_Q2_K, DTYPE_Q4_K, DTYPE_Q6_K, DTYPE_MXFP4};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         TinyModel model = tiny_model_default();

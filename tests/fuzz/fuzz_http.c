@@ -61,7 +61,8 @@ static void check_fields(const cJSON *json, ApiRoute route)
         check_refusal(&error);
         return;
     }
-    must(params.sampling.temperature >= 0 && params.sampling.temperature <= 2 && params.n >= 1 && params.n_stops <= API_MAX_STOPS);
+    must(params.sampling.temperature >= 0 && params.sampling.temperature <= 2 && params.n >= 1 &&
+         params.n_stops <= API_MAX_STOPS);
     must(params.sampling.repetition_penalty > 0 && params.n_breakers <= SAMPLE_MAX_BREAKERS);
     for (uint32_t i = 0; i < params.n_stop_ids; i++) must(params.stop_ids[i] < N_VOCAB);
     arena_init(&arena, 4096, 1 << 20);

@@ -9,8 +9,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const char context[] =
     "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\" h\\u00e9 <x>\\n\"},"
-    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":[1,2.5,"
-    "null,true]}}}]}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}],"
+    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":[1,2."
+    "5,"
+    "null,true]}}}]}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":"
+    "\"object\"}}}],"
     "\"s\":\"text\",\"n\":7,\"f\":0.5,\"l\":[3,1,2],\"d\":{\"b\":1,\"a\":\"x\"},\"add_generation_prompt\":true}";
 
 static void set_variables(JinjaRun *run, const cJSON *json)

@@ -69,7 +69,8 @@ static void load(const uint8_t *data, size_t n)
     if (tok_new(gguf, &tokenizer, &error)) {
         static const char text[] = "Hello <|im_end|>\n 123 \xF0\x9F\x98\x8A";
         TokenList list = {0};
-        TokEncode in = {.text = text, .n = sizeof text - 1, .trusted = &(TextRange){0, 9}, .n_trusted = 1, .add_special = true};
+        TokEncode in = {
+            .text = text, .n = sizeof text - 1, .trusted = &(TextRange){0, 9}, .n_trusted = 1, .add_special = true};
         Buffer piece;
         buffer_init(&piece, 1 << 20);
         if (tok_encode(tokenizer, &in, &list, &error))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA kernels against their reference twins, on device 0. A plain program: Criterion would set CUDA up for each test.
+/*
+ * CUDA kernels against their reference twins, on device 0. A plain program: Criterion would set CUDA up for each test.
  */
 #include "kernels/table.h"
 #include "tests/support/compare.h"

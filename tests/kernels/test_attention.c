@@ -72,9 +72,13 @@ static Problem make_problem(Shape s, uint32_t max_workers)
     p.span.kv.v = make_cache(&seed, s.type, s.n_kv_heads, capacity, n_tokens, s.v_dim);
     p.out_floats = (size_t)s.n_rows * s.n_heads * s.v_dim;
     size_t scratch = attention_scratch_bytes(max_workers, s.n_heads, dim, n_tokens);
-    p.params = (AttentionParams){
-        .q = p.q, .n_spans = 1, .n_heads = s.n_heads, .scale = 0.3f, .softcap = s.softcap, .window = s.window,
-        .scratch = must(malloc(scratch))};
+    p.params = (AttentionParams){.q = p.q,
+                                 .n_spans = 1,
+                                 .n_heads = s.n_heads,
+                                 .scale = 0.3f,
+                                 .softcap = s.softcap,
+                                 .window = s.window,
+                                 .scratch = must(malloc(scratch))};
     return p;
 }
 
@@ -95,17 +99,17 @@ static float *run(Problem *p, bool (*attention)(const AttentionParams *, Stream)
 }
 
 static const Shape shapes[] = {
-    {DTYPE_F32, 1, 1, 16, 16, 0, 0, 0, 0}, {DTYPE_F32, 1, 1, 16, 16, 0, 1, 0, 0},
-    {DTYPE_F16, 3, 1, 64, 64, 0, 70, 0, 0}, {DTYPE_BF16, 9, 3, 64, 64, 62, 5, 0, 0},
-    {DTYPE_F16, 8, 1, 128, 128, 63, 1, 0, 0}, {DTYPE_F16, 4, 4, 32, 48, 64, 1, 0, 0},
-    {DTYPE_F32, 6, 2, 20, 12, 254, 4, 0, 0}, {DTYPE_F16, 9, 3, 64, 64, 255, 1, 0, 0},
-    {DTYPE_F16, 9, 3, 64, 64, 256, 1, 0, 0}, {DTYPE_BF16, 2, 2, 80, 80, 510, 3, 0, 0},
-    {DTYPE_F32, 70, 1, 8, 8, 300, 2, 0, 0}, {DTYPE_F16, 5, 5, 1, 3, 128, 33, 0, 0},
-    {DTYPE_F16, 16, 2, 64, 64, 769, 1, 0, 0}, {DTYPE_F32, 2, 1, 16, 16, 0, 40, 1, 0},
-    {DTYPE_F16, 9, 3, 64, 64, 0, 200, 7, 0}, {DTYPE_F32, 4, 1, 24, 24, 250, 20, 64, 0},
-    {DTYPE_F16, 4, 1, 256, 256, 500, 90, 65, 0}, {DTYPE_BF16, 8, 2, 32, 32, 700, 1, 300, 0},
-    {DTYPE_F16, 2, 2, 16, 16, 1000, 1, 1000, 0}, {DTYPE_F16, 2, 2, 16, 16, 30, 9, 100, 0},
-    {DTYPE_F32, 3, 3, 20, 20, 1023, 1, 256, 0}, {DTYPE_F32, 6, 2, 32, 32, 250, 20, 0, 5},
+    {DTYPE_F32, 1, 1, 16, 16, 0, 0, 0, 0},        {DTYPE_F32, 1, 1, 16, 16, 0, 1, 0, 0},
+    {DTYPE_F16, 3, 1, 64, 64, 0, 70, 0, 0},       {DTYPE_BF16, 9, 3, 64, 64, 62, 5, 0, 0},
+    {DTYPE_F16, 8, 1, 128, 128, 63, 1, 0, 0},     {DTYPE_F16, 4, 4, 32, 48, 64, 1, 0, 0},
+    {DTYPE_F32, 6, 2, 20, 12, 254, 4, 0, 0},      {DTYPE_F16, 9, 3, 64, 64, 255, 1, 0, 0},
+    {DTYPE_F16, 9, 3, 64, 64, 256, 1, 0, 0},      {DTYPE_BF16, 2, 2, 80, 80, 510, 3, 0, 0},
+    {DTYPE_F32, 70, 1, 8, 8, 300, 2, 0, 0},       {DTYPE_F16, 5, 5, 1, 3, 128, 33, 0, 0},
+    {DTYPE_F16, 16, 2, 64, 64, 769, 1, 0, 0},     {DTYPE_F32, 2, 1, 16, 16, 0, 40, 1, 0},
+    {DTYPE_F16, 9, 3, 64, 64, 0, 200, 7, 0},      {DTYPE_F32, 4, 1, 24, 24, 250, 20, 64, 0},
+    {DTYPE_F16, 4, 1, 256, 256, 500, 90, 65, 0},  {DTYPE_BF16, 8, 2, 32, 32, 700, 1, 300, 0},
+    {DTYPE_F16, 2, 2, 16, 16, 1000, 1, 1000, 0},  {DTYPE_F16, 2, 2, 16, 16, 30, 9, 100, 0},
+    {DTYPE_F32, 3, 3, 20, 20, 1023, 1, 256, 0},   {DTYPE_F32, 6, 2, 32, 32, 250, 20, 0, 5},
     {DTYPE_F16, 9, 3, 64, 64, 300, 70, 33, 0.5f}, {DTYPE_F16, 80, 1, 8, 8, 600, 2, 513, 50},
 };
 

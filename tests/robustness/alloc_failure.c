@@ -99,7 +99,8 @@ static void report(const Path *path, uint64_t n, const Outcome *outcome, const c
 {
     if (!fault || tally->n_wrong++ >= MAX_SHOWN) return;
     printf("FAIL %s, allocation %llu (%s): %s: code %d '%s', %zu left\n", path->name, (unsigned long long)n,
-           outcome->failed ? outcome->failed : "none", fault, outcome->error.code, outcome->error.text, outcome->n_left);
+           outcome->failed ? outcome->failed : "none", fault, outcome->error.code, outcome->error.text,
+           outcome->n_left);
 }
 
 static void run_path(const Path *path)

@@ -56,8 +56,9 @@ static bool run_engine(World *world, Buffer *digest, Error *error)
 }
 
 /* Takes lists of parts alone, and writes calls as JSON: loading it must find both out. */
-static const char picky[] = "{% for m in messages %}{% if m.tool_calls %}{% for c in m.tool_calls %}{{ c.function.arguments|tojson }}"
-                            "{% endfor %}{% else %}{% for p in m.content %}<{{ p['text'] }}>{% endfor %}{% endif %}{% endfor %}";
+static const char picky[] =
+    "{% for m in messages %}{% if m.tool_calls %}{% for c in m.tool_calls %}{{ c.function.arguments|tojson }}"
+    "{% endfor %}{% else %}{% for p in m.content %}<{{ p['text'] }}>{% endfor %}{% endif %}{% endfor %}";
 
 static bool run_template(World *world, Buffer *digest, Error *error)
 {
@@ -102,10 +103,6 @@ static bool run_server(World *world, Buffer *digest, Error *error)
 }
 
 const Path load_paths[] = {
-    {"config_load", run_config},
-    {"gguf_open", run_gguf},
-    {"engine_open", run_engine},
-    {"chat_template_new", run_template},
-    {"server_start", run_server},
-    {0},
+    {"config_load", run_config},         {"gguf_open", run_gguf},      {"engine_open", run_engine},
+    {"chat_template_new", run_template}, {"server_start", run_server}, {0},
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The paths on which every allocation is made to fail once. A path runs from nothing to nothing: what it makes it frees,
- * whatever happens. One thread.
+ * The paths on which every allocation is made to fail once. A path runs from nothing to nothing: what it makes it
+ * frees, whatever happens. One thread.
  */
 #pragma once
 #include "base/buffer.h"

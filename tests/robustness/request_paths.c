@@ -9,24 +9,28 @@
 
 static const char chat_body[] =
     "{\"model\":\"tiny\",\"messages\":[{\"role\":\"developer\",\"content\":\"Be brief.\"},"
-    "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"one <|im_end|>\"},{\"type\":\"text\",\"text\":\"d\xC3\xA9j\xC3\xA0\"}]},"
-    "{\"role\":\"assistant\",\"content\":\"calls\",\"reasoning_content\":\"hm\",\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\","
+    "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"one "
+    "<|im_end|>\"},{\"type\":\"text\",\"text\":\"d\xC3\xA9j\xC3\xA0\"}]},"
+    "{\"role\":\"assistant\",\"content\":\"calls\",\"reasoning_content\":\"hm\",\"tool_calls\":[{\"id\":\"a\",\"type\":"
+    "\"function\","
     "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":[1,2.5,\\\"y\\\"]}\"}}]},"
     "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":\"12 345\"}],"
-    "\"chat_template_kwargs\":{\"k\":{\"deep\":[true,null]}},\"reasoning_effort\":\"low\",\"logit_bias\":{\"5\":-1,\"7\":2.5},"
+    "\"chat_template_kwargs\":{\"k\":{\"deep\":[true,null]}},\"reasoning_effort\":\"low\",\"logit_bias\":{\"5\":-1,"
+    "\"7\":2.5},"
     "\"stop\":[\"END\",\"STOP\"],\"stop_token_ids\":[3,4],\"logprobs\":true,\"top_logprobs\":3,\"n\":2,\"seed\":7,"
     "\"max_tokens\":9,\"stream\":true,\"stream_options\":{\"include_usage\":true}}";
 
-static const char completion_body[] =
-    "{\"prompt\":[\"The <|im_end|> quick\",\"fox 123\"],\"parse_special\":true,\"echo\":true,\"logprobs\":2,\"n\":2,\"seed\":1,"
-    "\"max_tokens\":5,\"stop\":\"x\",\"logit_bias\":{\"5\":-1}}";
+static const char completion_body[] = "{\"prompt\":[\"The <|im_end|> quick\",\"fox "
+                                      "123\"],\"parse_special\":true,\"echo\":true,\"logprobs\":2,\"n\":2,\"seed\":1,"
+                                      "\"max_tokens\":5,\"stop\":\"x\",\"logit_bias\":{\"5\":-1}}";
 
 static const char ids_body[] = "{\"prompt\":[[3,4,5],[6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]],\"max_tokens\":3}";
 
 static const char jinja[] =
     "{%- macro show(x, y='d') %}<{{ x }}|{{ y }}>{% endmacro %}{% set ns = namespace(n=0, seen=[]) %}"
     "{% for m in messages %}{% set ns.n = ns.n + loop.index %}{{ show(m.role) }}{{ m|tojson(indent=2) }}"
-    "{% for key, value in m.items() %}{{ key ~ '=' ~ value|string }}{% endfor %}{{ m.content.split(' ')|join('-')|upper }}"
+    "{% for key, value in m.items() %}{{ key ~ '=' ~ value|string }}{% endfor %}{{ m.content.split(' "
+    "')|join('-')|upper }}"
     "{{ m.content|replace('a', 'bb')|trim|title }}{% set ns.seen = ns.seen + [m.role] %}{% endfor %}"
     "{{ ns.seen|unique|sort|list }}{{ messages|map(attribute='role')|join(',') }}{{ '%s-%d'|format('a', ns.n) }}"
     "{{ messages|selectattr('role', 'equalto', 'user')|list|length }}{{ messages[0].content[1:4] }}{{ 'ab' * 40 }}"
@@ -77,7 +81,8 @@ static void digest_plan(const GenerationPlan *plan, Buffer *digest)
         const Request *request = plan->requests[i];
         for (uint32_t at = 0; at < request->n_prompt; at++) digest_count(digest, request->prompt[at]);
         digest_count(digest, request->sampling.n_bias);
-        for (uint32_t at = 0; at < request->stop.n; at++) digest_add(digest, request->stop.text[at], request->stop.n_bytes[at]);
+        for (uint32_t at = 0; at < request->stop.n; at++)
+            digest_add(digest, request->stop.text[at], request->stop.n_bytes[at]);
         digest_count(digest, request->n_stop_ids);
         if (plan->echo[i].n) digest_add(digest, plan->echo[i].data, plan->echo[i].n);
     }
@@ -139,7 +144,8 @@ static bool run_render(World *world, Buffer *digest, Error *error)
         cJSON_DeleteItemFromArray(messages, 1); /* the one whose content is no string */
         const ChatInput input = {.messages = messages, .now_unix = 1700000000};
         ok = chat_template_render(t, &input, 1 << 20, &prompt, error);
-        if (!ok && memcmp(&prompt, &before, sizeof prompt) != 0) world->broken = "chat_template_render touched its output";
+        if (!ok && memcmp(&prompt, &before, sizeof prompt) != 0)
+            world->broken = "chat_template_render touched its output";
     }
     if (ok) {
         digest_add(digest, prompt.text.data, prompt.text.n);
@@ -154,7 +160,8 @@ static bool run_render(World *world, Buffer *digest, Error *error)
 /* On failure the list is as it was. */
 static bool run_encode(World *world, Buffer *digest, Error *error)
 {
-    static const char text[] = "It's 1234567 words, d\xC3\xA9j\xC3\xA0 vu \xF0\x9F\x98\x80\xFF and    blanks\n\n<|im_end|>tail of the text";
+    static const char text[] =
+        "It's 1234567 words, d\xC3\xA9j\xC3\xA0 vu \xF0\x9F\x98\x80\xFF and    blanks\n\n<|im_end|>tail of the text";
     TextRange trusted = {sizeof text - 30, sizeof text - 1};
     TokEncode encode = {.text = text, .n = sizeof text - 1, .trusted = &trusted, .n_trusted = 1, .add_special = true};
     TokenList list = {0};

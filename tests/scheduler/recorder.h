@@ -22,7 +22,7 @@ typedef struct RequestRecord {
     EventToken prompt[RECORDER_MAX_TOKENS];
     uint32_t n_prompt;
     uint32_t n_started, n_progress, n_done, n_failed; /* events */
-    uint32_t n_after_last; /* events after the last one: must stay 0 */
+    uint32_t n_after_last;                            /* events after the last one: must stay 0 */
     uint32_t progress_done;
     RequestTimings timings;
     Error error;
@@ -30,7 +30,7 @@ typedef struct RequestRecord {
 
 typedef struct Recorder {
     RequestRecord requests[RECORDER_MAX_REQUESTS]; /* by id */
-    char order[1024]; /* "1S 1D 2S ": Started, Done, Failed, STOPPED as "X" */
+    char order[1024];                              /* "1S 1D 2S ": Started, Done, Failed, STOPPED as "X" */
     uint32_t n_stats, n_stopped, n_events;
     EngineStats stats;
 } Recorder;

@@ -99,7 +99,7 @@ static bool is_over(const Bench *bench, RequestId id)
 /* Polls until 'condition' holds; fails after 20 s. */
 #define POLL_UNTIL(bench, condition)                                                                                   \
     do {                                                                                                               \
-        uint64_t limit_usec_ = clock_now_usec() + 20 * 1000000;                                                         \
+        uint64_t limit_usec_ = clock_now_usec() + 20 * 1000000;                                                        \
         while (!(condition)) {                                                                                         \
             if (!poll_one(bench)) nap();                                                                               \
             cr_assert_lt(clock_now_usec(), limit_usec_, "waited too long for " #condition);                            \
@@ -196,7 +196,9 @@ Test(worker, cancels_that_come_too_early_too_late_or_twice)
     bench_free(bench);
 }
 
-/* While one step takes long: late cancels of requests that are done, and a submit and a cancel in each of their places. */
+/*
+ * While one step takes long: late cancels of requests that are done, and a submit and a cancel in each of their places.
+ */
 Test(worker, has_room_for_every_command_of_a_long_step)
 {
     enum { N = 6, GATE = N + 1 };
@@ -303,8 +305,8 @@ Test(worker, refuses_bad_parameters)
     Error error = {0};
     cr_assert_not(worker_start(&(WorkerParams){.engine = engine, .max_queue = 1}, &worker, &error));
     cr_assert_str_eq(error.param, "prefill_chunk");
-    cr_assert_not(worker_start(&(WorkerParams){.engine = engine, .max_queue = UINT32_MAX, .prefill_chunk = 1}, &worker,
-                               &error));
+    cr_assert_not(
+        worker_start(&(WorkerParams){.engine = engine, .max_queue = UINT32_MAX, .prefill_chunk = 1}, &worker, &error));
     cr_assert_str_eq(error.param, "max_queue");
     cr_assert_null(worker);
     engine_close(engine);

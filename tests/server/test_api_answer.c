@@ -25,8 +25,14 @@ static void world_init(World *world, AnswerKind kind, bool logprobs)
     cr_assert(tiny_model_build(&tiny, &world->file, &error));
     cr_assert(gguf_open_memory(world->file.data, world->file.n, "tiny", &world->gguf, &error), "%s", error.text);
     cr_assert(tok_new(world->gguf, &world->tokenizer, &error), "%s", error.text);
-    world->answer = (ApiAnswer){.kind = kind, .id = "id-1", .created_unix = 5, .model = "a\"b", .fingerprint = "fp",
-                                .tokenizer = world->tokenizer, .want_logprobs = logprobs, .n_top_logprobs = 2,
+    world->answer = (ApiAnswer){.kind = kind,
+                                .id = "id-1",
+                                .created_unix = 5,
+                                .model = "a\"b",
+                                .fingerprint = "fp",
+                                .tokenizer = world->tokenizer,
+                                .want_logprobs = logprobs,
+                                .n_top_logprobs = 2,
                                 .n_choices = 2};
     cr_assert(api_answer_init(&world->answer, &error));
     buffer_init(&world->out_bytes, 1 << 20);
@@ -47,8 +53,8 @@ static void add(World *world, uint32_t choice, uint32_t id, float logprob, const
     Error error;
     EventToken token = {.sample = {.id = id, .logprob = logprob, .n_top = 1, .top = {{TINY_FIRST_BYTE, -INFINITY}}},
                         .text_bytes = (uint32_t)strlen(text)};
-    TokensPayload payload = {.is_prompt = is_prompt, .n_tokens = 1, .tokens = &token, .text = (char *)text,
-                             .text_bytes = token.text_bytes};
+    TokensPayload payload = {
+        .is_prompt = is_prompt, .n_tokens = 1, .tokens = &token, .text = (char *)text, .text_bytes = token.text_bytes};
     cr_assert(api_answer_add_tokens(&world->answer, choice, &payload, &error), "%s", error.text);
 }
 
@@ -89,7 +95,8 @@ Test(api_answer, a_delta_is_written_once)
     add(&world, 1, byte_id('x'), 0, "x", false);
     cr_expect(api_answer_has_delta(&world.answer, 1));
     api_answer_write_delta(&world.answer, 1, &world.out);
-    expect(&world, "\"choices\":[{\"index\":1,\"delta\":{\"content\":\"x\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
+    expect(&world,
+           "\"choices\":[{\"index\":1,\"delta\":{\"content\":\"x\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
     cr_expect_not(api_answer_has_delta(&world.answer, 1));
     cr_expect_not(api_answer_has_delta(&world.answer, 0));
     world_done(&world);
@@ -135,8 +142,8 @@ Test(api_answer, finish_and_usage)
     World world;
     world_init(&world, ANSWER_CHAT, false);
     world.answer.include_usage = true;
-    world.answer.timings = (RequestTimings){.prompt_tokens = 7, .completion_tokens = 3, .cached_tokens = 2,
-                                            .prefill_usec = 1000000};
+    world.answer.timings =
+        (RequestTimings){.prompt_tokens = 7, .completion_tokens = 3, .cached_tokens = 2, .prefill_usec = 1000000};
     world.answer.choices[1].finish = FINISH_LENGTH;
     api_answer_write_finish(&world.answer, 1, true, &world.out);
     expect(&world, "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\"}]");

@@ -41,7 +41,8 @@ Test(api_params, defaults_are_openais)
     sampling_defaults(&plain);
     const SamplingParams *s = &params->sampling;
     cr_expect(s->typical_p == plain.typical_p && s->repetition_penalty == 1 && s->repeat_last_n == plain.repeat_last_n);
-    cr_expect(s->xtc_threshold == plain.xtc_threshold && s->dynatemp_exponent == 1 && s->mirostat_tau == plain.mirostat_tau);
+    cr_expect(s->xtc_threshold == plain.xtc_threshold && s->dynatemp_exponent == 1 &&
+              s->mirostat_tau == plain.mirostat_tau);
     cr_expect(s->dry_base == plain.dry_base && s->n_dry_breakers == plain.n_dry_breakers);
     cr_expect(eq(i64, api_params_max_tokens(params), -1));
     cr_expect_not(params->has_breakers);
@@ -56,41 +57,65 @@ Test(api_params, every_number_is_range_checked)
     static const struct {
         const char *body, *param;
     } cases[] = {
-        {"{\"temperature\":-0.1}", "temperature"}, {"{\"temperature\":2.1}", "temperature"},
-        {"{\"temperature\":\"1\"}", "temperature"}, {"{\"top_p\":1.5}", "top_p"}, {"{\"min_p\":-1}", "min_p"},
-        {"{\"top_k\":-2}", "top_k"}, {"{\"top_k\":1.5}", "top_k"}, {"{\"presence_penalty\":3}", "presence_penalty"},
-        {"{\"frequency_penalty\":-3}", "frequency_penalty"}, {"{\"repetition_penalty\":0}", "repetition_penalty"},
-        {"{\"seed\":1e19}", "seed"}, {"{\"seed\":\"a\"}", "seed"}, {"{\"max_tokens\":0}", "max_tokens"},
-        {"{\"max_tokens\":-1}", "max_tokens"}, {"{\"max_tokens\":\"5\"}", "max_tokens"},
+        {"{\"temperature\":-0.1}", "temperature"},
+        {"{\"temperature\":2.1}", "temperature"},
+        {"{\"temperature\":\"1\"}", "temperature"},
+        {"{\"top_p\":1.5}", "top_p"},
+        {"{\"min_p\":-1}", "min_p"},
+        {"{\"top_k\":-2}", "top_k"},
+        {"{\"top_k\":1.5}", "top_k"},
+        {"{\"presence_penalty\":3}", "presence_penalty"},
+        {"{\"frequency_penalty\":-3}", "frequency_penalty"},
+        {"{\"repetition_penalty\":0}", "repetition_penalty"},
+        {"{\"seed\":1e19}", "seed"},
+        {"{\"seed\":\"a\"}", "seed"},
+        {"{\"max_tokens\":0}", "max_tokens"},
+        {"{\"max_tokens\":-1}", "max_tokens"},
+        {"{\"max_tokens\":\"5\"}", "max_tokens"},
         {"{\"max_completion_tokens\":0}", "max_completion_tokens"},
         {"{\"max_tokens\":2,\"max_completion_tokens\":3}", "max_tokens"},
-        {"{\"min_tokens\":5,\"max_tokens\":4}", "min_tokens"}, {"{\"n\":0}", "n"}, {"{\"n\":129}", "n"},
-        {"{\"stream\":\"false\"}", "stream"}, {"{\"stream\":0}", "stream"}, {"{\"timeout_s\":0}", "timeout_s"},
+        {"{\"min_tokens\":5,\"max_tokens\":4}", "min_tokens"},
+        {"{\"n\":0}", "n"},
+        {"{\"n\":129}", "n"},
+        {"{\"stream\":\"false\"}", "stream"},
+        {"{\"stream\":0}", "stream"},
+        {"{\"timeout_s\":0}", "timeout_s"},
         {"{\"priority\":1e9}", "priority"},
-        {"{\"typical_p\":1.01}", "typical_p"}, {"{\"typical_p\":\"1\"}", "typical_p"},
-        {"{\"top_n_sigma\":-2}", "top_n_sigma"}, {"{\"xtc_probability\":1.1}", "xtc_probability"},
-        {"{\"xtc_threshold\":-0.1}", "xtc_threshold"}, {"{\"dynatemp_range\":-1}", "dynatemp_range"},
-        {"{\"dynatemp_exponent\":-1}", "dynatemp_exponent"}, {"{\"mirostat\":3}", "mirostat"},
-        {"{\"mirostat\":true}", "mirostat"}, {"{\"mirostat_tau\":-1}", "mirostat_tau"},
-        {"{\"mirostat_eta\":1.5}", "mirostat_eta"}, {"{\"dry_multiplier\":-0.8}", "dry_multiplier"},
-        {"{\"dry_base\":1e9}", "dry_base"}, {"{\"dry_allowed_length\":0.5}", "dry_allowed_length"},
-        {"{\"dry_penalty_last_n\":32769}", "dry_penalty_last_n"}, {"{\"repeat_last_n\":-2}", "repeat_last_n"},
+        {"{\"typical_p\":1.01}", "typical_p"},
+        {"{\"typical_p\":\"1\"}", "typical_p"},
+        {"{\"top_n_sigma\":-2}", "top_n_sigma"},
+        {"{\"xtc_probability\":1.1}", "xtc_probability"},
+        {"{\"xtc_threshold\":-0.1}", "xtc_threshold"},
+        {"{\"dynatemp_range\":-1}", "dynatemp_range"},
+        {"{\"dynatemp_exponent\":-1}", "dynatemp_exponent"},
+        {"{\"mirostat\":3}", "mirostat"},
+        {"{\"mirostat\":true}", "mirostat"},
+        {"{\"mirostat_tau\":-1}", "mirostat_tau"},
+        {"{\"mirostat_eta\":1.5}", "mirostat_eta"},
+        {"{\"dry_multiplier\":-0.8}", "dry_multiplier"},
+        {"{\"dry_base\":1e9}", "dry_base"},
+        {"{\"dry_allowed_length\":0.5}", "dry_allowed_length"},
+        {"{\"dry_penalty_last_n\":32769}", "dry_penalty_last_n"},
+        {"{\"repeat_last_n\":-2}", "repeat_last_n"},
         {"{\"repeat_penalty\":0}", "repeat_penalty"},
         {"{\"repeat_penalty\":1.1,\"repetition_penalty\":1}", "repeat_penalty"},
         {"{\"dry_sequence_breakers\":\"a\"}", "dry_sequence_breakers"},
         {"{\"dry_sequence_breakers\":[\"a\",\"\"]}", "dry_sequence_breakers[1]"},
         {"{\"dry_sequence_breakers\":[1]}", "dry_sequence_breakers[0]"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) refuse(cases[i].body, API_CHAT, ERR_INVALID, cases[i].param);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(cases[i].body, API_CHAT, ERR_INVALID, cases[i].param);
 }
 
 Test(api_params, sampling_fields_arrive)
 {
-    Body body = read_body("{\"temperature\":0.5,\"min_p\":0.25,\"typical_p\":0.75,\"top_n_sigma\":-1,\"repeat_penalty\":1.5,"
-                          "\"repeat_last_n\":64,\"xtc_probability\":0.5,\"xtc_threshold\":0.125,\"dynatemp_range\":0.5,"
-                          "\"dynatemp_exponent\":2,\"mirostat\":2,\"mirostat_tau\":4,\"mirostat_eta\":0.25,"
-                          "\"dry_multiplier\":0.75,\"dry_base\":2,\"dry_allowed_length\":3,\"dry_penalty_last_n\":-1,"
-                          "\"dry_sequence_breakers\":[\"x\",\"\\n\"]}", API_COMPLETION);
+    Body body =
+        read_body("{\"temperature\":0.5,\"min_p\":0.25,\"typical_p\":0.75,\"top_n_sigma\":-1,\"repeat_penalty\":1.5,"
+                  "\"repeat_last_n\":64,\"xtc_probability\":0.5,\"xtc_threshold\":0.125,\"dynatemp_range\":0.5,"
+                  "\"dynatemp_exponent\":2,\"mirostat\":2,\"mirostat_tau\":4,\"mirostat_eta\":0.25,"
+                  "\"dry_multiplier\":0.75,\"dry_base\":2,\"dry_allowed_length\":3,\"dry_penalty_last_n\":-1,"
+                  "\"dry_sequence_breakers\":[\"x\",\"\\n\"]}",
+                  API_COMPLETION);
     cr_assert(body.ok, "%s", body.error.text);
     const SamplingParams *s = &body.params.sampling;
     cr_expect(s->temperature == 0.5f && s->min_p == 0.25f && s->typical_p == 0.75f && s->top_n_sigma == -1);
@@ -98,7 +123,8 @@ Test(api_params, sampling_fields_arrive)
     cr_expect(s->xtc_probability == 0.5f && s->xtc_threshold == 0.125f);
     cr_expect(s->dynatemp_range == 0.5f && s->dynatemp_exponent == 2);
     cr_expect(s->mirostat == 2 && s->mirostat_tau == 4 && s->mirostat_eta == 0.25f);
-    cr_expect(s->dry_multiplier == 0.75f && s->dry_base == 2 && s->dry_allowed_length == 3 && s->dry_penalty_last_n == -1);
+    cr_expect(s->dry_multiplier == 0.75f && s->dry_base == 2 && s->dry_allowed_length == 3 &&
+              s->dry_penalty_last_n == -1);
     cr_expect(body.params.has_breakers && body.params.n_breakers == 2);
     cr_expect(eq(str, (char *)body.params.breakers[1], "\n"));
     cr_expect(eq(u32, body.params.unknown_fields, 0));
@@ -114,8 +140,10 @@ Test(api_params, stops_ids_and_biases_are_bounded_by_the_vocabulary)
     refuse("{\"stop\":[\"a\",\"\"]}", API_CHAT, ERR_INVALID, "stop[1]");
     refuse("{\"stop\":5}", API_CHAT, ERR_INVALID, "stop");
     refuse("{\"stop\":[5]}", API_CHAT, ERR_INVALID, "stop[0]");
-    refuse("{\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\",\"14\",\"15\",\"16\","
-           "\"17\"]}", API_CHAT, ERR_INVALID, "stop");
+    refuse("{\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\",\"14\",\"15\","
+           "\"16\","
+           "\"17\"]}",
+           API_CHAT, ERR_INVALID, "stop");
     refuse("{\"stop_token_ids\":[1,1000]}", API_CHAT, ERR_INVALID, "stop_token_ids[1]");
     refuse("{\"stop_token_ids\":[-1]}", API_CHAT, ERR_INVALID, "stop_token_ids[0]");
     refuse("{\"logit_bias\":[]}", API_CHAT, ERR_INVALID, "logit_bias");
@@ -139,8 +167,8 @@ static bool read_bias(const char *text, LogitBias **bias, uint32_t *n, Error *er
 Test(api_params, logit_bias_names_known_tokens_once)
 {
     static const char *const wrong[] = {
-        "{\"logit_bias\":{\"1000\":1}}", "{\"logit_bias\":{\"-1\":1}}", "{\"logit_bias\":{\"a\":1}}",
-        "{\"logit_bias\":{\"\":1}}",     "{\"logit_bias\":{\"5\":101}}", "{\"logit_bias\":{\"5\":\"1\"}}",
+        "{\"logit_bias\":{\"1000\":1}}",       "{\"logit_bias\":{\"-1\":1}}",         "{\"logit_bias\":{\"a\":1}}",
+        "{\"logit_bias\":{\"\":1}}",           "{\"logit_bias\":{\"5\":101}}",        "{\"logit_bias\":{\"5\":\"1\"}}",
         "{\"logit_bias\":{\"5\":1,\"05\":2}}", "{\"logit_bias\":{\"4294967297\":1}}", "{\"logit_bias\":{\"5\":null}}",
     };
     Arena arena;
@@ -181,19 +209,27 @@ Test(api_params, what_would_change_the_answer_is_refused)
     static const struct {
         const char *body, *param;
     } cases[] = {
-        {"{\"tools\":[{\"type\":\"function\"}]}", "tools"}, {"{\"tool_choice\":\"required\"}", "tool_choice"},
-        {"{\"tool_choice\":{\"type\":\"function\"}}", "tool_choice"}, {"{\"tool_choice\":\"a|\"}", "tool_choice"},
+        {"{\"tools\":[{\"type\":\"function\"}]}", "tools"},
+        {"{\"tool_choice\":\"required\"}", "tool_choice"},
+        {"{\"tool_choice\":{\"type\":\"function\"}}", "tool_choice"},
+        {"{\"tool_choice\":\"a|\"}", "tool_choice"},
         {"{\"response_format\":{\"type\":\"json_object\"}}", "response_format"},
-        {"{\"response_format\":\"text\"}", "response_format"}, {"{\"grammar\":\"root ::= x\"}", "grammar"},
-        {"{\"best_of\":2}", "best_of"}, {"{\"modalities\":[\"text\",\"audio\"]}", "modalities"},
-        {"{\"longwave\":{\"attention\":\"hip-3k\"}}", "longwave"}, {"{\"longwave\":{\"x\":1}}", "longwave"},
-        {"{\"regex\":\"a\"}", "regex"}, {"{\"guided_json\":{}}", "guided_json"},
+        {"{\"response_format\":\"text\"}", "response_format"},
+        {"{\"grammar\":\"root ::= x\"}", "grammar"},
+        {"{\"best_of\":2}", "best_of"},
+        {"{\"modalities\":[\"text\",\"audio\"]}", "modalities"},
+        {"{\"longwave\":{\"attention\":\"hip-3k\"}}", "longwave"},
+        {"{\"longwave\":{\"x\":1}}", "longwave"},
+        {"{\"regex\":\"a\"}", "regex"},
+        {"{\"guided_json\":{}}", "guided_json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refuse(cases[i].body, API_CHAT, ERR_UNSUPPORTED, cases[i].param);
-    Body body = read_body("{\"tools\":[],\"tool_choice\":\"auto\",\"response_format\":{\"type\":\"text\"},\"grammar\":null,"
-                          "\"best_of\":1,\"modalities\":[\"text\"],"
-                          "\"longwave\":{\"attention\":\"dense\"},\"regex\":\"\",\"use_beam_search\":false}", API_CHAT);
+    Body body =
+        read_body("{\"tools\":[],\"tool_choice\":\"auto\",\"response_format\":{\"type\":\"text\"},\"grammar\":null,"
+                  "\"best_of\":1,\"modalities\":[\"text\"],"
+                  "\"longwave\":{\"attention\":\"dense\"},\"regex\":\"\",\"use_beam_search\":false}",
+                  API_CHAT);
     cr_expect(body.ok, "%s", body.error.text);
     cr_expect(eq(u32, body.params.unknown_fields, 0));
     cJSON_Delete(body.json);
@@ -201,7 +237,8 @@ Test(api_params, what_would_change_the_answer_is_refused)
 
 Test(api_params, unknown_fields_are_counted)
 {
-    Body body = read_body("{\"frobnicate\":1,\"echo\":\"x\",\"Temperature\":9,\"user\":\"u\",\"metadata\":{}}", API_CHAT);
+    Body body =
+        read_body("{\"frobnicate\":1,\"echo\":\"x\",\"Temperature\":9,\"user\":\"u\",\"metadata\":{}}", API_CHAT);
     cr_assert(body.ok, "%s", body.error.text);
     cr_expect(eq(u32, body.params.unknown_fields, 3));
     cJSON_Delete(body.json);

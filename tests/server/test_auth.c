@@ -33,10 +33,12 @@ Test(auth, keys_are_compared_whole)
     cr_assert(auth_load(NULL, "secret", &auth, &error));
     cr_expect(auth_allows(auth, "Bearer secret"));
     cr_expect(auth_allows(auth, "bearer  secret"));
-    static const char *const wrong[] = {"secret", "Basic secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets",
-                                        "Bearer secretsecret", "Bearer Secret", ""};
+    static const char *const wrong[] = {
+        "secret",         "Basic secret",        "Bearer",        "Bearer ", "Bearer secre",
+        "Bearer secrets", "Bearer secretsecret", "Bearer Secret", ""};
     cr_expect_not(auth_allows(auth, NULL));
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) cr_expect_not(auth_allows(auth, wrong[i]), "%s", wrong[i]);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        cr_expect_not(auth_allows(auth, wrong[i]), "%s", wrong[i]);
     auth_free(auth);
 }
 
@@ -60,7 +62,8 @@ Test(auth, files_that_are_wrong_name_their_line)
 {
     Auth *auth;
     Error error;
-    char empty[] = "/tmp/lw-keys-XXXXXX", blank[] = "/tmp/lw-keys-XXXXXX", lengthy[] = "/tmp/lw-keys-XXXXXX", text[3000];
+    char empty[] = "/tmp/lw-keys-XXXXXX", blank[] = "/tmp/lw-keys-XXXXXX", lengthy[] = "/tmp/lw-keys-XXXXXX",
+         text[3000];
     cr_expect_not(auth_load("/nonexistent/keys", NULL, &auth, &error));
     cr_expect(eq(int, (int)error.code, ERR_IO));
     write_file(empty, "#\n", 2);

@@ -44,7 +44,8 @@ Test(chat_messages, what_is_wrong_is_named)
     refuse("{\"messages\":[{\"content\":\"x\"}]}", ERR_INVALID, "messages[0].role");
     refuse("{\"messages\":[{\"role\":7,\"content\":\"x\"}]}", ERR_INVALID, "messages[0].role");
     refuse("{\"messages\":[{\"role\":\"robot\",\"content\":\"x\"}]}", ERR_INVALID, "messages[0].role");
-    refuse("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"user\"}]}", ERR_INVALID, "messages[1].content");
+    refuse("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"user\"}]}", ERR_INVALID,
+           "messages[1].content");
     refuse("{\"messages\":[{\"role\":\"user\",\"content\":7}]}", ERR_INVALID, "messages[0].content");
     refuse("{\"messages\":[{\"role\":\"user\",\"content\":[7]}]}", ERR_INVALID, "messages[0].content[0]");
     refuse("{\"messages\":[{\"role\":\"user\",\"content\":[{\"text\":\"x\"}]}]}", ERR_INVALID,
@@ -57,8 +58,10 @@ Test(chat_messages, what_is_wrong_is_named)
 
 Test(chat_messages, parts_become_one_text)
 {
-    expect("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":"
-           "\"b\"}]}]}", "[{\"role\":\"user\",\"content\":\"a\\nb\"}]");
+    expect(
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":"
+        "\"b\"}]}]}",
+        "[{\"role\":\"user\",\"content\":\"a\\nb\"}]");
     expect("{\"messages\":[{\"role\":\"user\",\"content\":[]}]}", "[{\"role\":\"user\",\"content\":\"\"}]");
     expect("{\"messages\":[{\"role\":\"developer\",\"content\":\"a\"}]}", "[{\"role\":\"system\",\"content\":\"a\"}]");
 }

@@ -78,8 +78,10 @@ Test(generation, a_stream_has_its_frames_in_order)
 {
     Fixture *fixture = start(500);
     Buffer in;
-    http_post(fixture_port(fixture), CHAT,
-              "{\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":20,\"stream\":true}", &in);
+    http_post(
+        fixture_port(fixture), CHAT,
+        "{\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":20,\"stream\":true}",
+        &in);
     cr_expect_eq(http_status(&in), 200);
     cr_expect(strstr(in.data, "Content-Type: text/event-stream; charset=utf-8\r\n") != NULL);
     cr_expect(strstr(in.data, "X-Accel-Buffering: no\r\n") != NULL);
@@ -91,7 +93,8 @@ Test(generation, a_stream_has_its_frames_in_order)
     cr_expect_eq(http_count(&in, "\"system_fingerprint\":\"fp_test\""), http_count(&in, "data: {"));
     cr_expect_eq(http_count(&in, "\"usage\""), 0);
     cr_expect_eq(http_count(&in, "\"longwave\":{\"timings\""), 1);
-    const char *role = strstr(in.data, "\"role\""), *finish = strstr(in.data, "\"delta\":{}"), *done = strstr(in.data, "[DONE]");
+    const char *role = strstr(in.data, "\"role\""), *finish = strstr(in.data, "\"delta\":{}"),
+               *done = strstr(in.data, "[DONE]");
     cr_expect(role < finish && finish < done);
     buffer_done(&in);
     fixture_stop(fixture);
@@ -100,7 +103,8 @@ Test(generation, a_stream_has_its_frames_in_order)
 Test(generation, joined_deltas_equal_the_whole_answer)
 {
     static const char whole_body[] = "{\"prompt\":\"D\xC3\xA9j\xC3\xA0 vu the water\",\"max_tokens\":40}";
-    static const char stream_body[] = "{\"prompt\":\"D\xC3\xA9j\xC3\xA0 vu the water\",\"max_tokens\":40,\"stream\":true}";
+    static const char stream_body[] =
+        "{\"prompt\":\"D\xC3\xA9j\xC3\xA0 vu the water\",\"max_tokens\":40,\"stream\":true}";
     Fixture *fixture = start(200);
     Buffer whole, stream, whole_text, stream_text;
     http_post(fixture_port(fixture), COMPLETIONS, whole_body, &whole);
@@ -122,11 +126,13 @@ Test(generation, usage_comes_only_when_asked)
     Buffer in;
     http_post(fixture_port(fixture), COMPLETIONS,
               "{\"prompt\":\"abc\",\"max_tokens\":3,\"stream\":true,\"stream_options\":{\"include_usage\":true}}", &in);
-    cr_expect_eq(http_count(&in, "\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":3,\"total_tokens\":6"), 1);
+    cr_expect_eq(
+        http_count(&in, "\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":3,\"total_tokens\":6"), 1);
     cr_expect_eq(http_count(&in, "\"usage\":null"), http_count(&in, "data: {") - 1);
     buffer_done(&in);
     http_post(fixture_port(fixture), COMPLETIONS,
-              "{\"prompt\":\"abc\",\"max_tokens\":3,\"stream\":true,\"stream_options\":{\"include_usage\":false}}", &in);
+              "{\"prompt\":\"abc\",\"max_tokens\":3,\"stream\":true,\"stream_options\":{\"include_usage\":false}}",
+              &in);
     cr_expect_eq(http_count(&in, "\"usage\""), 0);
     cr_expect_eq(http_count(&in, "\"choices\":[]"), 0);
     buffer_done(&in);
@@ -137,12 +143,15 @@ Test(generation, several_prompts_and_choices_have_indices)
 {
     Fixture *fixture = start(100);
     Buffer in;
-    http_post(fixture_port(fixture), COMPLETIONS, "{\"prompt\":[\"a\",\"b\"],\"n\":2,\"max_tokens\":1,\"echo\":true}", &in);
+    http_post(fixture_port(fixture), COMPLETIONS, "{\"prompt\":[\"a\",\"b\"],\"n\":2,\"max_tokens\":1,\"echo\":true}",
+              &in);
     cr_expect(strstr(in.data, "\"choices\":[{\"index\":0,\"text\":\"aa\"") != NULL, "%s", in.data);
-    cr_expect(strstr(in.data, "{\"index\":1,\"text\":\"aa\"") && strstr(in.data, "{\"index\":2,\"text\":\"bb\""), "%s", in.data);
+    cr_expect(strstr(in.data, "{\"index\":1,\"text\":\"aa\"") && strstr(in.data, "{\"index\":2,\"text\":\"bb\""), "%s",
+              in.data);
     cr_expect(strstr(in.data, "{\"index\":3,\"text\":\"bb\"") != NULL, "%s", in.data);
     buffer_done(&in);
-    http_post(fixture_port(fixture), COMPLETIONS, "{\"prompt\":[[100],[101,102]],\"max_tokens\":2,\"stream\":true}", &in);
+    http_post(fixture_port(fixture), COMPLETIONS, "{\"prompt\":[[100],[101,102]],\"max_tokens\":2,\"stream\":true}",
+              &in);
     cr_expect_eq(http_count(&in, "\"finish_reason\":\"length\""), 2);
     cr_expect_eq(http_count(&in, "data: [DONE]"), 1);
     buffer_done(&in);
@@ -152,15 +161,18 @@ Test(generation, several_prompts_and_choices_have_indices)
 Test(generation, logprobs_are_finite_in_both_forms)
 {
     Fixture *fixture = start(100);
+    expect_post(
+        fixture, CHAT,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"logprobs\":true,\"top_logprobs\":2}",
+        200, "\"top_logprobs\":[{\"token\":\"<|im_start|>\",\"logprob\":-0.5,\"bytes\":[60,124");
     expect_post(fixture, CHAT,
-                "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"logprobs\":true,\"top_logprobs\":2}", 200,
-                "\"top_logprobs\":[{\"token\":\"<|im_start|>\",\"logprob\":-0.5,\"bytes\":[60,124");
-    expect_post(fixture, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"logprobs\":true}", 200,
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"logprobs\":true}", 200,
                 "\"top_logprobs\":[]}]");
-    expect_post(fixture, COMPLETIONS, "{\"prompt\":\"ab\",\"max_tokens\":1,\"logprobs\":2,\"echo\":true}", 200,
-                "\"logprobs\":{\"tokens\":[\"a\",\"b\",\"a\"],\"token_logprobs\":[null,-0.5,-0.5],\"top_logprobs\":[null,{"
-                "\"<|im_start|>\":-0.5,\"<|im_end|>\":-9999},{\"<|im_start|>\":-0.5,\"<|im_end|>\":-9999}],"
-                "\"text_offset\":[0,1,2]}");
+    expect_post(
+        fixture, COMPLETIONS, "{\"prompt\":\"ab\",\"max_tokens\":1,\"logprobs\":2,\"echo\":true}", 200,
+        "\"logprobs\":{\"tokens\":[\"a\",\"b\",\"a\"],\"token_logprobs\":[null,-0.5,-0.5],\"top_logprobs\":[null,{"
+        "\"<|im_start|>\":-0.5,\"<|im_end|>\":-9999},{\"<|im_start|>\":-0.5,\"<|im_end|>\":-9999}],"
+        "\"text_offset\":[0,1,2]}");
     fixture_stop(fixture);
 }
 
@@ -176,11 +188,16 @@ Test(generation, bad_requests_name_their_fault)
         {CHAT, "{\"messages\":[],\"messages\":[]}", "duplicate key", 400},
         {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}", "NUL in a string", 400},
         {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\\ud800\"}]}", "lone surrogate", 400},
-        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":\"false\"}", "\"param\":\"stream\"", 400},
-        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":\"5\"}", "\"param\":\"max_tokens\"", 400},
-        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"model\":\"other\"}", "\"code\":\"model_not_found\"", 404},
-        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{}]}", "\"code\":\"unsupported\"", 400},
-        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":600}", "context_length_exceeded", 400},
+        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":\"false\"}", "\"param\":\"stream\"",
+         400},
+        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":\"5\"}",
+         "\"param\":\"max_tokens\"", 400},
+        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"model\":\"other\"}",
+         "\"code\":\"model_not_found\"", 404},
+        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{}]}", "\"code\":\"unsupported\"",
+         400},
+        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":600}", "context_length_exceeded",
+         400},
         {COMPLETIONS, "{}", "\"param\":\"prompt\"", 400},
         {COMPLETIONS, "{\"prompt\":\"\"}", "\"param\":\"prompt\"", 400},
         {COMPLETIONS, "{\"prompt\":[]}", "\"param\":\"prompt\"", 400},
@@ -268,8 +285,9 @@ Test(generation, a_client_that_does_not_read_is_cut_off)
     int fd = http_connect(fixture_port(fixture));
     int small = 4096;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-    cr_assert(http_send_post(fd, CHAT, "", "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"n\":128,\"stream\":true,"
-                                           "\"logprobs\":true,\"top_logprobs\":20}"));
+    cr_assert(http_send_post(fd, CHAT, "",
+                             "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"n\":128,\"stream\":true,"
+                             "\"logprobs\":true,\"top_logprobs\":20}"));
     cr_expect(wait_for(n_cancelled, 1), "a client that never reads is still served after %llu tokens",
               (unsigned long long)n_tokens());
     close(fd);
@@ -405,7 +423,8 @@ Test(generation, waiting_prompt_tokens_are_limited)
     int fds[2];
     for (int i = 0; i < 2; i++) {
         fds[i] = http_connect(fixture_port(fixture));
-        cr_assert(http_send_post(fds[i], COMPLETIONS, "", "{\"prompt\":\"abcdefg\",\"max_tokens\":400,\"stream\":true}"));
+        cr_assert(
+            http_send_post(fds[i], COMPLETIONS, "", "{\"prompt\":\"abcdefg\",\"max_tokens\":400,\"stream\":true}"));
         cr_assert(wait_for(n_submitted, (uint64_t)i + 1));
         nap_ms(50);
     }
@@ -427,7 +446,8 @@ Test(generation, a_deadline_is_a_timeout_that_clients_do_not_retry)
                 "\"type\":\"server_error\",\"param\":null,\"code\":\"timeout\"}");
     expect_post(fixture, CHAT,
                 "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":400,\"stream\":true,"
-                "\"timeout_s\":0.05}", 200, "\"code\":\"timeout\"}}\n\ndata: [DONE]\n\n");
+                "\"timeout_s\":0.05}",
+                200, "\"code\":\"timeout\"}}\n\ndata: [DONE]\n\n");
     fixture_stop(fixture);
 }
 
@@ -437,7 +457,8 @@ Test(generation, requests_can_be_aborted_by_id)
     int fd = http_connect(fixture_port(fixture));
     Buffer in;
     buffer_init(&in, 1 << 20);
-    cr_assert(http_send_post(fd, COMPLETIONS, "", "{\"prompt\":\"abc\",\"max_tokens\":400,\"request_id\":\"mine\",\"stream\":true}"));
+    cr_assert(http_send_post(fd, COMPLETIONS, "",
+                             "{\"prompt\":\"abc\",\"max_tokens\":400,\"request_id\":\"mine\",\"stream\":true}"));
     cr_assert_eq(http_read(fd, &in, "data: ", 3000), HTTP_FOUND);
     expect_post(fixture, "/v1/abort", "{\"request_id\":\"other\"}", 200, "{\"aborted\":0}");
     expect_post(fixture, "/v1/abort", "{}", 400, "\"param\":\"request_id\"");

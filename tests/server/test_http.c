@@ -42,17 +42,19 @@ Test(http, framing_that_proxies_disagree_about_is_refused)
     expect_answer(port, POST "Content-Length: 15\r\n\r\n" BODY, 200, "\"count\":1");
     expect_answer(port, POST "Transfer-Encoding: chunked\r\n\r\nf\r\n" BODY "\r\n0\r\n\r\n", 200, "\"count\":1");
     expect_refusal(port, POST "Content-Length: 15\r\nTransfer-Encoding: chunked\r\n\r\nf\r\n" BODY "\r\n0\r\n\r\n", 400,
-                  "invalid_framing");
+                   "invalid_framing");
     expect_refusal(port, POST "Content-Length: 15\r\nContent-Length: 15\r\n\r\n" BODY, 400, "invalid_framing");
     expect_refusal(port, POST "Transfer-Encoding: gzip\r\n\r\n", 501, "unsupported_transfer_encoding");
-    expect_refusal(port, POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "invalid_framing");
+    expect_refusal(port, POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 400,
+                   "invalid_framing");
     expect_answer(port, POST "Content-Length: 15x\r\n\r\n" BODY, 400, "");
     expect_answer(port, POST "Content-Length: -5\r\n\r\n" BODY, 400, "");
     expect_answer(port, "GET /health HTTP/1.1\r\n\r\n", 400, "");
     expect_refusal(port, POST "Content-Length : 15\r\n\r\n" BODY, 400, "invalid_framing");
     expect_refusal(port, POST "Content-Length: 15\r\nTransfer-Encoding : chunked\r\n\r\n" BODY, 400, "invalid_framing");
     expect_refusal(port, POST "Content-Length:\r\n 15\r\n\r\n" BODY, 400, "invalid_framing");
-    expect_refusal(port, POST "Transfer-Encoding:\r\n chunked\r\n\r\nf\r\n" BODY "\r\n0\r\n\r\n", 400, "invalid_framing");
+    expect_refusal(port, POST "Transfer-Encoding:\r\n chunked\r\n\r\nf\r\n" BODY "\r\n0\r\n\r\n", 400,
+                   "invalid_framing");
     expect_refusal(port, POST "Host: y\r\nContent-Length: 15\r\n\r\n" BODY, 400, "more than one Host");
     expect_answer(port, POST "X-a_b.~!: 1\r\nContent-Length: 15\r\n\r\n" BODY, 200, "\"count\":1");
     expect_answer(port, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, "{\"status\":\"ok\"}");
@@ -173,10 +175,14 @@ Test(http, methods_and_paths)
                   "Allow: GET, HEAD, OPTIONS\r\n");
     expect_answer(port, "GET /v1/models/alias/tiny HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200,
                   "\"id\":\"alias/tiny\"");
-    expect_answer(port, "GET /v1/models/other HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404, "model_not_found");
-    expect_answer(port, POST "Content-Type: text/plain\r\nContent-Length: 15\r\n\r\n" BODY, 415, "unsupported_media_type");
-    expect_answer(port, POST "Content-Encoding: gzip\r\nContent-Length: 15\r\n\r\n" BODY, 415, "unsupported_media_type");
-    expect_answer(port, POST "Content-Type: application/json; charset=utf-8\r\nContent-Length: 15\r\n\r\n" BODY, 200, "");
+    expect_answer(port, "GET /v1/models/other HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404,
+                  "model_not_found");
+    expect_answer(port, POST "Content-Type: text/plain\r\nContent-Length: 15\r\n\r\n" BODY, 415,
+                  "unsupported_media_type");
+    expect_answer(port, POST "Content-Encoding: gzip\r\nContent-Length: 15\r\n\r\n" BODY, 415,
+                  "unsupported_media_type");
+    expect_answer(port, POST "Content-Type: application/json; charset=utf-8\r\nContent-Length: 15\r\n\r\n" BODY, 200,
+                  "");
     Buffer in;
     http_ask(port, "HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &in);
     cr_expect_eq(http_status(&in), 200);
@@ -198,7 +204,8 @@ Test(http, connections_are_kept_and_pipelined)
     http_format_post(&request, "/v1/completions", "", "{\"prompt\":\"abc\",\"max_tokens\":2}");
     cr_assert(http_send(fd, request.data) && http_send(fd, get) && http_send(fd, get));
     cr_expect_eq(http_read(fd, &in, "{\"status\":\"ok\"}HTTP", 3000), HTTP_FOUND);
-    while (http_count(&in, "{\"status\":\"ok\"}") < 2 && http_read(fd, &in, NULL, 100) == HTTP_TIMEOUT) {}
+    while (http_count(&in, "{\"status\":\"ok\"}") < 2 && http_read(fd, &in, NULL, 100) == HTTP_TIMEOUT) {
+    }
     cr_expect_eq(http_count(&in, "HTTP/1.1 200"), 4);
     close(fd);
     buffer_done(&in);
@@ -213,7 +220,8 @@ Test(http, keys_open_all_but_health)
     Fixture *fixture = fixture_start(&options);
     uint16_t port = fixture_port(fixture);
     expect_answer(port, "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 401, "invalid_api_key");
-    expect_answer(port, "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 401, "WWW-Authenticate: Bearer");
+    expect_answer(port, "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 401,
+                  "WWW-Authenticate: Bearer");
     expect_answer(port, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 401, "invalid_api_key");
     expect_answer(port, POST "Authorization: Bearer k2\r\nContent-Length: 15\r\n\r\n" BODY, 401, "invalid_api_key");
     expect_answer(port, POST "Content-Length: 900000\r\n\r\n", 401, "Connection: close");

@@ -52,7 +52,8 @@ Test(http_error, failures_in_a_stream_end_with_done)
     json_begin(&out, &buffer);
     sse_failure(&out, ERR_NON_FINITE, &error);
     cr_assert(json_end(&out, &error));
-    cr_expect(eq(str, buffer.data, "data: {\"error\":{\"message\":\"NaN\",\"type\":\"server_error\",\"param\":null,"
-                                   "\"code\":\"non_finite_logits\"}}\n\ndata: [DONE]\n\n"));
+    cr_expect(eq(str, buffer.data,
+                 "data: {\"error\":{\"message\":\"NaN\",\"type\":\"server_error\",\"param\":null,"
+                 "\"code\":\"non_finite_logits\"}}\n\ndata: [DONE]\n\n"));
     buffer_done(&buffer);
 }

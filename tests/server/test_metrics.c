@@ -25,8 +25,12 @@ Test(metrics, page_has_counters_gauges_and_histograms)
     metrics_observe(metrics, METRICS_TTFT, 0.025);
     metrics_observe(metrics, METRICS_TTFT, 1e9);
     metrics->finished[FINISH_LENGTH] = 3;
-    metrics->engine = (EngineStats){.running = 1, .waiting = 2, .generated_tokens = 77, .kv_tokens_used = 5,
-                                    .kv_tokens_total = 10, .last_step_usec = 1000000};
+    metrics->engine = (EngineStats){.running = 1,
+                                    .waiting = 2,
+                                    .generated_tokens = 77,
+                                    .kv_tokens_used = 5,
+                                    .kv_tokens_total = 10,
+                                    .last_step_usec = 1000000};
     buffer_init(&page, 1 << 20);
     cr_assert(metrics_write(metrics, "a\"b\\c", 3500000, &page, &error));
     expect_line(page.data, "\nvllm:num_requests_waiting{model_name=\"a\\\"b\\\\c\",engine=\"0\"} 2\n");
@@ -35,7 +39,8 @@ Test(metrics, page_has_counters_gauges_and_histograms)
     expect_line(page.data, "engine=\"0\",code=\"200\"} 2\n");
     expect_line(page.data, "engine=\"0\",code=\"404\"} 1\n");
     expect_line(page.data, "engine=\"0\",finished_reason=\"length\"} 3\n");
-    expect_line(page.data, "vllm:time_to_first_token_seconds_bucket{model_name=\"a\\\"b\\\\c\",engine=\"0\",le=\"0.01\"} 0\n");
+    expect_line(page.data,
+                "vllm:time_to_first_token_seconds_bucket{model_name=\"a\\\"b\\\\c\",engine=\"0\",le=\"0.01\"} 0\n");
     expect_line(page.data, "engine=\"0\",le=\"0.025\"} 2\n");
     expect_line(page.data, "engine=\"0\",le=\"600\"} 2\n");
     expect_line(page.data, "engine=\"0\",le=\"+Inf\"} 3\n");

@@ -108,32 +108,33 @@ static bool fails(const char *name)
     return true;
 }
 
-/* The linker turns a call of f into one of __wrap_f, and __real_f into f (alloc_link_args in tests/support/meson.build). */
-#define DECLARE(type, name, params)                                                                                   \
-    type __real_##name params;                                                                                        \
-    type __wrap_##name params;                                                                                        \
+/* The linker turns a call of f into one of __wrap_f, and __real_f into f (alloc_link_args in
+ * tests/support/meson.build). */
+#define DECLARE(type, name, params)                                                                                    \
+    type __real_##name params;                                                                                         \
+    type __wrap_##name params;                                                                                         \
     type __wrap_##name params
 
-#define WRAP_MAKER(type, name, params, args, refusal)                                                                 \
-    DECLARE(type *, name, params)                                                                                     \
-    {                                                                                                                 \
-        if (fails(#name)) return refusal;                                                                             \
-        type *made = __real_##name args;                                                                              \
-        if ((void *)made != MAP_FAILED) watch(made);                                                                  \
-        return made;                                                                                                  \
+#define WRAP_MAKER(type, name, params, args, refusal)                                                                  \
+    DECLARE(type *, name, params)                                                                                      \
+    {                                                                                                                  \
+        if (fails(#name)) return refusal;                                                                              \
+        type *made = __real_##name args;                                                                               \
+        if ((void *)made != MAP_FAILED) watch(made);                                                                   \
+        return made;                                                                                                   \
     }
 
-#define WRAP_CALL(type, name, params, args, refusal)                                                                  \
-    DECLARE(type, name, params)                                                                                       \
-    {                                                                                                                 \
-        return fails(#name) ? refusal : __real_##name args;                                                           \
+#define WRAP_CALL(type, name, params, args, refusal)                                                                   \
+    DECLARE(type, name, params)                                                                                        \
+    {                                                                                                                  \
+        return fails(#name) ? refusal : __real_##name args;                                                            \
     }
 
-#define WRAP_FREE(type, name)                                                                                         \
-    DECLARE(void, name, (type * p))                                                                                   \
-    {                                                                                                                 \
-        (void)forget(p);                                                                                              \
-        __real_##name(p);                                                                                             \
+#define WRAP_FREE(type, name)                                                                                          \
+    DECLARE(void, name, (type * p))                                                                                    \
+    {                                                                                                                  \
+        (void)forget(p);                                                                                               \
+        __real_##name(p);                                                                                              \
     }
 
 WRAP_MAKER(void, malloc, (size_t n), (n), NULL)
@@ -142,12 +143,12 @@ WRAP_MAKER(void, aligned_alloc, (size_t alignment, size_t n), (alignment, n), NU
 WRAP_MAKER(void, mmap64, (void *p, size_t n, int protection, int flags, int fd, off_t offset),
            (p, n, protection, flags, fd, offset), MAP_FAILED)
 WRAP_MAKER(char, strdup, (const char *text), (text), NULL)
-WRAP_MAKER(pcre2_match_data, pcre2_match_data_create_8, (uint32_t n, pcre2_general_context *general), (n, general), NULL)
+WRAP_MAKER(pcre2_match_data, pcre2_match_data_create_8, (uint32_t n, pcre2_general_context *general), (n, general),
+           NULL)
 WRAP_MAKER(pcre2_match_context, pcre2_match_context_create_8, (pcre2_general_context * general), (general), NULL)
 
 WRAP_CALL(FILE *, fopen64, (const char *path, const char *mode), (path, mode), NULL)
-WRAP_CALL(int, pthread_create,
-          (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg),
+WRAP_CALL(int, pthread_create, (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg),
           (thread, attributes, run, arg), EAGAIN)
 WRAP_CALL(int, pcre2_match_8,
           (const pcre2_code *code, PCRE2_SPTR text, PCRE2_SIZE n, PCRE2_SIZE start, uint32_t options,

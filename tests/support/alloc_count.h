@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counts, fails and watches the calls by which our own code asks for memory: malloc and its like, mmap64, and what libraries
- * make for us (strdup, fopen, threads, PCRE2's objects). All are wrapped at link time, in tests only. Any thread.
+ * Counts, fails and watches the calls by which our own code asks for memory: malloc and its like, mmap64, and what
+ * libraries make for us (strdup, fopen, threads, PCRE2's objects). All are wrapped at link time, in tests only. Any
+ * thread.
  */
 #pragma once
 #include <stddef.h>

@@ -76,7 +76,8 @@ static void push_token(Worker *worker, Job *job, uint32_t id, bool is_prompt)
     payload->tokens[0] = (EventToken){.sample = {.id = id, .logprob = -0.5f}, .text_bytes = (uint32_t)text.n};
     uint32_t n_top = job->request->n_top_logprobs;
     payload->tokens[0].sample.n_top = n_top;
-    for (uint32_t i = 0; i < n_top; i++) payload->tokens[0].sample.top[i] = (TokenLogprob){i + 1, i ? -1.0f / 0.0f : -0.5f};
+    for (uint32_t i = 0; i < n_top; i++)
+        payload->tokens[0].sample.top[i] = (TokenLogprob){i + 1, i ? -1.0f / 0.0f : -0.5f};
     payload->text_bytes = (uint32_t)text.n;
     payload->text = buffer_take(&text);
     push(worker, (Event){.kind = EVENT_TOKENS, .id = job->request->id, .choice = job->choice, .tokens = payload});
@@ -87,9 +88,13 @@ static void push_stats(Worker *worker)
     EngineStats *stats = calloc(1, sizeof *stats);
     FakeWorkerStats mine = fake_worker_stats();
     if (!stats) abort();
-    *stats = (EngineStats){.running = worker->n_jobs ? 1 : 0, .waiting = worker->n_jobs ? worker->n_jobs - 1 : 0,
-                           .generated_tokens = mine.tokens, .cancelled = mine.cancelled, .finished = mine.finished,
-                           .last_step_usec = clock_now_usec(), .kv_tokens_total = 1000};
+    *stats = (EngineStats){.running = worker->n_jobs ? 1 : 0,
+                           .waiting = worker->n_jobs ? worker->n_jobs - 1 : 0,
+                           .generated_tokens = mine.tokens,
+                           .cancelled = mine.cancelled,
+                           .finished = mine.finished,
+                           .last_step_usec = clock_now_usec(),
+                           .kv_tokens_total = 1000};
     push(worker, (Event){.kind = EVENT_STATS, .stats = stats});
 }
 
@@ -127,8 +132,11 @@ static void finish_choice(Worker *worker, Job *job)
     job->n_done = 0;
     job->stream = (TokStream){0};
     if (++job->choice < request->n_choices) return;
-    push(worker, (Event){.kind = EVENT_DONE, .id = request->id,
-                         .timings = {.prompt_tokens = request->n_prompt, .prefill_usec = 1000, .queue_usec = 10,
+    push(worker, (Event){.kind = EVENT_DONE,
+                         .id = request->id,
+                         .timings = {.prompt_tokens = request->n_prompt,
+                                     .prefill_usec = 1000,
+                                     .queue_usec = 10,
                                      .decode_usec = clock_now_usec() - job->begun_usec,
                                      .completion_tokens = request->n_choices * request->max_tokens}});
     count(&fake_stats.finished);
@@ -174,7 +182,8 @@ static void *run(void *arg)
         step(worker, worker->jobs);
         pthread_mutex_unlock(&worker->mutex);
         worker->params.wake(worker->params.wake_arg);
-        nanosleep(&(struct timespec){.tv_sec = fake_step_usec / 1000000, .tv_nsec = fake_step_usec % 1000000 * 1000}, NULL);
+        nanosleep(&(struct timespec){.tv_sec = fake_step_usec / 1000000, .tv_nsec = fake_step_usec % 1000000 * 1000},
+                  NULL);
         pthread_mutex_lock(&worker->mutex);
     }
     pthread_mutex_unlock(&worker->mutex);

@@ -15,8 +15,8 @@ enum { PATIENCE_MS = 10000 };
 
 int http_connect(uint16_t port)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) abort();
     if (!connect(fd, (struct sockaddr *)&address, sizeof address)) return fd;
@@ -43,7 +43,8 @@ bool http_send(int fd, const char *text)
 void http_format_post(Buffer *out, const char *path, const char *extra, const char *body)
 {
     Error error;
-    if (!buffer_printf(out, &error, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s\r\n",
+    if (!buffer_printf(out, &error,
+                       "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s\r\n",
                        path, strlen(body), extra) ||
         !buffer_append_text(out, body, &error))
         abort();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client that can be as rude as tests want: raw bytes over a blocking socket with a deadline. Aborts when memory is out. */
+/* A client that can be as rude as tests want: raw bytes over a blocking socket with a deadline. Aborts when memory is
+ * out. */
 #pragma once
 #include "base/buffer.h"
 

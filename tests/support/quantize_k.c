@@ -76,7 +76,8 @@ void quantize_q2_k(const float *x, uint8_t *out)
     quantize_put_f16(quantize_put_f16(out + 80, fit.d), fit.m);
 }
 
-/* Third bits [32], bit i / 32 of byte i % 32; 2-bit quants [64]; 6-bit scales [12]; f16 d; x = d (scale - 32) (q - 4)
+/*
+ * Third bits [32], bit i / 32 of byte i % 32; 2-bit quants [64]; 6-bit scales [12]; f16 d; x = d (scale - 32) (q - 4)
  */
 void quantize_q3_k(const float *x, uint8_t *out)
 {

@@ -23,7 +23,8 @@ static float *load(const Gguf *gguf, const char *name)
     size_t row_bytes = dtype_row_bytes(tensor->view.type, n_cols);
     float *x = need(n_rows * n_cols, sizeof *x);
     for (size_t r = 0; r < n_rows; r++)
-        if (!dequant_row_ref(tensor->view.type, (const char *)tensor->view.data + r * row_bytes, x + r * n_cols, n_cols))
+        if (!dequant_row_ref(tensor->view.type, (const char *)tensor->view.data + r * row_bytes, x + r * n_cols,
+                             n_cols))
             abort();
     return x;
 }
@@ -36,14 +37,14 @@ static float *load_of_layer(const Gguf *gguf, uint32_t layer, const char *suffix
 }
 
 /* y[t, r] += sum_c w[r, c] x[t, c] + bias[r]; consumes w and bias. */
-static void add_product(const double *x, uint32_t n_tokens, uint32_t n_rows, uint32_t n_cols, float *w, float *bias, double *y)
+static void add_product(const double *x, uint32_t n_tokens, uint32_t n_rows, uint32_t n_cols, float *w, float *bias,
+                        double *y)
 {
     if (!w) abort();
     for (uint32_t t = 0; t < n_tokens; t++)
         for (uint32_t r = 0; r < n_rows; r++) {
             double sum = bias ? (double)bias[r] : 0;
-            for (uint32_t c = 0; c < n_cols; c++)
-                sum += (double)w[(size_t)r * n_cols + c] * x[(size_t)t * n_cols + c];
+            for (uint32_t c = 0; c < n_cols; c++) sum += (double)w[(size_t)r * n_cols + c] * x[(size_t)t * n_cols + c];
             y[(size_t)t * n_rows + r] += sum;
         }
     free(w);
@@ -94,7 +95,8 @@ static void attend_row(const ModelShape *s, uint32_t t, const double *q, const d
     free(p);
 }
 
-static void attention(const Gguf *gguf, const ModelShape *s, uint32_t layer, uint32_t n, const double *normed, double *x)
+static void attention(const Gguf *gguf, const ModelShape *s, uint32_t layer, uint32_t n, const double *normed,
+                      double *x)
 {
     uint32_t q_rows = s->n_heads * s->head_dim, k_rows = s->n_kv_heads * s->head_dim, v_rows = s->n_kv_heads * s->v_dim;
     double *q = need((size_t)n * q_rows, sizeof *q), *k = need((size_t)n * k_rows, sizeof *k);
@@ -110,8 +112,8 @@ static void attention(const Gguf *gguf, const ModelShape *s, uint32_t layer, uin
     for (uint32_t t = 0; t < n; t++)
         for (uint32_t h = 0; h < s->n_heads; h++) {
             uint32_t kv_head = h / (s->n_heads / s->n_kv_heads);
-            attend_row(s, t, q + (size_t)t * q_rows + h * s->head_dim, k + kv_head * s->head_dim, v + kv_head * s->v_dim,
-                       out + ((size_t)t * s->n_heads + h) * s->v_dim);
+            attend_row(s, t, q + (size_t)t * q_rows + h * s->head_dim, k + kv_head * s->head_dim,
+                       v + kv_head * s->v_dim, out + ((size_t)t * s->n_heads + h) * s->v_dim);
         }
     add_product(out, n, s->n_embd, s->n_heads * s->v_dim, load_of_layer(gguf, layer, "attn_output.weight"), NULL, x);
     free(q);
@@ -148,8 +150,8 @@ void ref_llama_logits(const Gguf *gguf, const ModelShape *shape, const uint32_t 
     }
     norm_rows(x, n_tokens, shape->n_embd, shape->norm_eps, load(gguf, "output_norm.weight"), normed);
     memset(ret_logits, 0, (size_t)n_tokens * shape->n_vocab * sizeof *ret_logits);
-    add_product(normed, n_tokens, shape->n_vocab, shape->n_embd, output ? output : load(gguf, "token_embd.weight"), NULL,
-                ret_logits);
+    add_product(normed, n_tokens, shape->n_vocab, shape->n_embd, output ? output : load(gguf, "token_embd.weight"),
+                NULL, ret_logits);
     free(table);
     free(x);
     free(normed);

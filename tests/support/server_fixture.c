@@ -54,10 +54,18 @@ static void load_model(Fixture *fixture)
     need(gguf_open_memory(fixture->file.data, fixture->file.n, "tiny", &fixture->gguf, &error), "gguf", &error);
     need(tok_new(fixture->gguf, &fixture->tokenizer, &error), "tokenizer", &error);
     need(gguf_get_string(fixture->gguf, "tokenizer.chat_template", &source, &error), "template", &error);
-    need(chat_template_new(source.data, source.n, "", "<|im_end|>", &fixture->chat_template, &error), "template", &error);
+    need(chat_template_new(source.data, source.n, "", "<|im_end|>", &fixture->chat_template, &error), "template",
+         &error);
     fixture->model = (ServedModel){
-        .names = names, .n_names = 3, .architecture = "llama", .fingerprint = "fp_test", .size_bytes = fixture->file.n,
-        .created_unix = 1700000000, .context = 512, .tokenizer = fixture->tokenizer, .chat_template = fixture->chat_template,
+        .names = names,
+        .n_names = 3,
+        .architecture = "llama",
+        .fingerprint = "fp_test",
+        .size_bytes = fixture->file.n,
+        .created_unix = 1700000000,
+        .context = 512,
+        .tokenizer = fixture->tokenizer,
+        .chat_template = fixture->chat_template,
     };
 }
 

@@ -6,7 +6,8 @@
 
 /* The names are tiny, alias/tiny and this one. */
 #define FIXTURE_LONG_NAME                                                                                              \
-    "a/name/that/is/longer/than/most/buffers/would/be/0123456789012345678901234567890123456789012345678901234567890123" \
+    "a/name/that/is/longer/than/most/buffers/would/be/"                                                                \
+    "0123456789012345678901234567890123456789012345678901234567890123"                                                 \
     "456789012345678901234567890123456789/end"
 
 typedef struct Fixture Fixture;
@@ -14,7 +15,7 @@ typedef struct Fixture Fixture;
 typedef struct FixtureOptions {
     uint32_t step_usec; /* between two tokens */
     uint32_t max_queue;
-    bool loading; /* no model is attached */
+    bool loading;        /* no model is attached */
     ServerParams params; /* from fixture_defaults */
 } FixtureOptions;
 

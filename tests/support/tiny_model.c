@@ -69,7 +69,7 @@ static const struct Traits {
     const char *arch;
     bool fused, post_norms, head_norms;
 } traits[] = {
-    {"llama", false, false, false},  {"qwen2", false, false, false}, {"qwen3", false, false, true},
+    {"llama", false, false, false}, {"qwen2", false, false, false}, {"qwen3", false, false, true},
     {"gemma2", false, true, false}, {"gemma3", false, true, true},  {"phi3", true, false, false},
 };
 
@@ -148,7 +148,8 @@ static bool add_vector(Build *build, const char *name, uint32_t n, float mean)
     return added;
 }
 
-/* Llama 3's smoothing: wavelengths up to context/4 stay, those beyond context are slowed 8 times, between: in between.
+/*
+ * Llama 3's smoothing: wavelengths up to context/4 stay, those beyond context are slowed 8 times, between: in between.
  */
 static bool add_rope_freqs(Build *build)
 {

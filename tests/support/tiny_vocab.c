@@ -13,18 +13,20 @@ static const char *const special_tokens[] = {
 
 /* In order of rank; halves are bytes or made by earlier rows. U+0120 stands for the blank, U+010A for the newline. */
 static const char *const merges[] = {
-    "Ġ t", "h e", "Ġt he", "Ġ a", "Ġ Ġ", "Ġ w", "Ġ i", "Ġ s", "Ġ o", "i n", "a t", "Ġa n", "Ġ f",
-    "Ġ c", "r e", "l l", "a n", "Ġt o", "Ġo f", "Ġi s", "Ġc a", "v e", "s t", "o n", "e r", "ĠĠ Ġ",
-    "Ġw e", "Ġt h", "Ġan d", "Ġ n", "Ġ 1", "u n", "t he", "r an", "o u", "ll o", "i t", "i on", "c e",
-    "a l", "Ġthe y", "Ġs e", "Ġi n", "Ġf un", "Ġfun c", "Ġfunc t", "Ġfunct ion", "Ġca p", "Ġcap it",
-    "Ġcapit al", "Ġa s", "Ġas s", "Ġass i", "Ġassi st", "Ġassist an", "Ġassistan t", "Ġa re", "Ġ v",
-    "Ġ h", "Ġ d", "Ġ T", "ĠT he", "Ġ H", "ĠH e", "ĠHe llo", "Ġ F", "ĠF ran", "ĠFran ce", "Ġ 2",
-    "Ċ ĠĠĠ", "Ã ©", "u e", "r n", "o w", "o r", "in g", "i s", "h at", "ĠĠ ĠĠĠ", "ĠĠ ĠĠĠĠĠ",
-    "Ġwe n", "Ġwen t", "Ġwe at", "Ġweat he", "Ġweathe r", "Ġw or", "Ġwor l", "Ġworl d", "Ġw it",
-    "Ġwit h", "Ġw hat", "Ġw at", "Ġwat er", "Ġw a", "Ġwa s", "Ġv u", "Ġv al", "Ġval ue", "Ġto d",
-    "Ġtod a", "Ġtoda y", "Ġthe re", "Ġth re", "Ġthre e", "Ġth is", "Ġth at", "Ġt w", "Ġtw o", "Ġt e",
-    "Ġte n", "Ġse ve", "Ġseve n", "Ġse a", "Ġs y", "Ġsy st", "Ġsyst e", "Ġsyste m", "Ġs un", "Ġs o",
-    "Ġs i", "Ġsi x", "Ġs h", "Ġsh in", "Ġshin ing", "Ġo u",
+    "Ġ t",        "h e",         "Ġt he",    "Ġ a",       "Ġ Ġ",       "Ġ w",    "Ġ i",       "Ġ s",      "Ġ o",
+    "i n",        "a t",         "Ġa n",     "Ġ f",       "Ġ c",       "r e",    "l l",       "a n",      "Ġt o",
+    "Ġo f",       "Ġi s",        "Ġc a",     "v e",       "s t",       "o n",    "e r",       "ĠĠ Ġ",     "Ġw e",
+    "Ġt h",       "Ġan d",       "Ġ n",      "Ġ 1",       "u n",       "t he",   "r an",      "o u",      "ll o",
+    "i t",        "i on",        "c e",      "a l",       "Ġthe y",    "Ġs e",   "Ġi n",      "Ġf un",    "Ġfun c",
+    "Ġfunc t",    "Ġfunct ion",  "Ġca p",    "Ġcap it",   "Ġcapit al", "Ġa s",   "Ġas s",     "Ġass i",   "Ġassi st",
+    "Ġassist an", "Ġassistan t", "Ġa re",    "Ġ v",       "Ġ h",       "Ġ d",    "Ġ T",       "ĠT he",    "Ġ H",
+    "ĠH e",       "ĠHe llo",     "Ġ F",      "ĠF ran",    "ĠFran ce",  "Ġ 2",    "Ċ ĠĠĠ",     "Ã ©",      "u e",
+    "r n",        "o w",         "o r",      "in g",      "i s",       "h at",   "ĠĠ ĠĠĠ",    "ĠĠ ĠĠĠĠĠ", "Ġwe n",
+    "Ġwen t",     "Ġwe at",      "Ġweat he", "Ġweathe r", "Ġw or",     "Ġwor l", "Ġworl d",   "Ġw it",    "Ġwit h",
+    "Ġw hat",     "Ġw at",       "Ġwat er",  "Ġw a",      "Ġwa s",     "Ġv u",   "Ġv al",     "Ġval ue",  "Ġto d",
+    "Ġtod a",     "Ġtoda y",     "Ġthe re",  "Ġth re",    "Ġthre e",   "Ġth is", "Ġth at",    "Ġt w",     "Ġtw o",
+    "Ġt e",       "Ġte n",       "Ġse ve",   "Ġseve n",   "Ġse a",     "Ġs y",   "Ġsy st",    "Ġsyst e",  "Ġsyste m",
+    "Ġs un",      "Ġs o",        "Ġs i",     "Ġsi x",     "Ġs h",      "Ġsh in", "Ġshin ing", "Ġo u",
 };
 
 enum {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokenizers for tests, and the recorded cases of tests/golden/tokens.json. Test code: aborts when it fails. One thread. */
+/* Tokenizers for tests, and the recorded cases of tests/golden/tokens.json. Test code: aborts when it fails. One
+ * thread. */
 #pragma once
 #include "engine/text/tokenizer.h"
 #include "tests/support/gguf_writer.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Many clients at random against a whole server with the fake worker: streams, whole answers, departures in the middle,
- * aborts, status routes, bad bodies; then a drain with streams open. Every client that stays gets a complete answer, and
- * nothing is left running. For ThreadSanitizer: loop thread, engine thread and libuv's pool.
+ * aborts, status routes, bad bodies; then a drain with streams open. Every client that stays gets a complete answer,
+ * and nothing is left running. For ThreadSanitizer: loop thread, engine thread and libuv's pool.
  */
 #include "tests/support/http_client.h"
 #include "tests/support/server_fixture.h"
@@ -65,17 +65,26 @@ static void *run(void *arg)
     for (int i = 0; i < N_TURNS; i++) {
         switch (next_random(client) % 7) {
         case 0:
-            expect(client, "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":20,\"stream\":true}", 200, "data: [DONE]");
+            expect(client, "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":20,\"stream\":true}", 200,
+                   "data: [DONE]");
             break;
         case 1:
             expect(client, "/v1/chat/completions",
-                   "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":9,\"logprobs\":true,\"top_logprobs\":3}",
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":9,\"logprobs\":true,\"top_"
+                   "logprobs\":3}",
                    200, "\"timings\"");
             break;
-        case 2: expect(client, "/tokenize", "{\"content\":\"a\"}", 200, "\"count\":1"); break;
-        case 3: expect(client, "/v1/completions", "{\"prompt\":[1e9]}", 400, "invalid_value"); break;
-        case 4: expect(client, "/v1/abort", "{\"request_id\":\"nobody\"}", 200, "{\"aborted\":0}"); break;
-        default: leave(client);
+        case 2:
+            expect(client, "/tokenize", "{\"content\":\"a\"}", 200, "\"count\":1");
+            break;
+        case 3:
+            expect(client, "/v1/completions", "{\"prompt\":[1e9]}", 400, "invalid_value");
+            break;
+        case 4:
+            expect(client, "/v1/abort", "{\"request_id\":\"nobody\"}", 200, "{\"aborted\":0}");
+            break;
+        default:
+            leave(client);
         }
     }
     return NULL;
@@ -108,8 +117,9 @@ static uint32_t run_drain(Fixture *fixture)
         Buffer in;
         buffer_init(&in, 1 << 20);
         fds[i] = http_connect(fixture_port(fixture));
-        (void)!http_send_post(fds[i], "/v1/chat/completions", "",
-                              "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":30,\"stream\":true}");
+        (void)!http_send_post(
+            fds[i], "/v1/chat/completions", "",
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":30,\"stream\":true}");
         n_wrong += http_read(fds[i], &in, "\"role\":\"assistant\"", 10000) != HTTP_FOUND;
         buffer_done(&in);
     }
