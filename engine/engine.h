@@ -71,12 +71,13 @@ LW_CHECK bool engine_forward(Engine *engine, const Batch *batch, float **ret_log
  *
  * Sequences and their pages. A sequence's tokens are 0 .. engine_seq_tokens - 1; passes extend it. Pages are shared by
  * reference count: with engine_seq_fork, and with whoever keeps a PageSet (the prefix cache). A shared page that is to
- * be written is copied first. Sharing takes no time, none of this allocates, and after an error nothing has changed.
+ * be written is copied first: by engine_seq_reserve, so sharing an open page calls for reserving again before the next
+ * pass. Sharing takes no time, none of this allocates, and after an error nothing has changed.
  */
 LW_CHECK bool engine_seq_new(Engine *engine, PolicyId policy, SeqId *ret_seq, Error *error); /* ERR_BUSY: no place */
 /* Takes all pages that the next n tokens need (a copy of a shared open page among them). ERR_BUSY: too few are free. */
 LW_CHECK bool engine_seq_reserve(Engine *engine, SeqId seq, uint32_t n_tokens, Error *error);
-/* A sequence that holds the same tokens. ERR_BUSY: no place. */
+/* A sequence that holds the same tokens, of one that is in no pass. ERR_BUSY: no place. */
 LW_CHECK bool engine_seq_fork(Engine *engine, SeqId from, SeqId *ret_seq, Error *error);
 /*
  * Appends n tokens whose pages are sets[0 .. ceil(n / KV_PAGE_TOKENS) - 1] to a sequence that ends on a page boundary.
@@ -97,11 +98,16 @@ const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, 
 const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy); /* NULL past the last */
 KvUsage engine_kv_usage(const Engine *engine);
 
-/* A page's bytes, for swap and session files. New pages have one owner, the caller. ERR_BUSY: none is free. */
+/*
+ * A page's bytes, for swap and session files. An open page of a quantised class has those of its image, which are not
+ * as many as when it is full: is_open tells a new page which of the two it will be. New pages have one owner, the
+ * caller. ERR_BUSY: none is free.
+ */
 size_t engine_page_bytes(const Engine *engine, PageId page);
+bool engine_page_is_open(const Engine *engine, PageId page); /* has an image; false in an unquantised class */
 void engine_page_read(const Engine *engine, PageId page, void *dst);
 void engine_page_write(Engine *engine, PageId page, const void *src);
-LW_CHECK bool engine_page_new(Engine *engine, uint32_t class_id, PageId *ret_page, Error *error);
+LW_CHECK bool engine_page_new(Engine *engine, uint32_t class_id, bool is_open, PageId *ret_page, Error *error);
 
 /*
  * Passes. Several may be open; their sequences are disjoint, and what they append is reserved (engine_seq_reserve).
