@@ -14,6 +14,7 @@ typedef struct SequenceList {
 struct Sched {
     SchedParams params;
     SequenceTools tools;
+    SamplerSpace *space;
     uint32_t *end_ids;
     BatchBuild build;
     Sequence *slots;    /* [max_live] */
@@ -90,10 +91,10 @@ bool sched_new(const SchedParams *params, Sched **ret_sched, Error *error)
         error_set(error, ERR_NO_MEMORY, "no memory for %u requests", params->max_live);
         goto failed;
     }
-    if (!sampler_new(tok_n_vocab(tokenizer), &sched->tools.sampler, error) || !find_end_ids(sched, tokenizer, error) ||
+    if (!sampler_space_new(tok_n_vocab(tokenizer), sampler_text_of(tokenizer), &sched->space, error) ||
+        !sampler_new(sched->space, &sched->tools.sampler, error) || !find_end_ids(sched, tokenizer, error) ||
         !batch_build_init(&sched->build, engine_max_batch_rows(params->engine), 1, error))
         goto failed;
-    sampler_set_text(sched->tools.sampler, sampler_text_of(tokenizer));
     *ret_sched = sched;
     return true;
 failed:
@@ -114,6 +115,7 @@ void sched_free(Sched *sched)
     free_list(sched, &sched->closing);
     batch_build_done(&sched->build);
     sampler_free(sched->tools.sampler);
+    sampler_space_free(sched->space);
     free(sched->end_ids);
     free(sched->slots);
     free(sched);

@@ -22,7 +22,7 @@ static bool top_n_sigma_applies(const Sampler *sampler)
 
 static void top_n_sigma_apply(Sampler *sampler, Row *row)
 {
-    row_cut_top_n_sigma(row->logits, sampler->n_vocab, row->max, (double)sampler->params.top_n_sigma);
+    row_cut_top_n_sigma(row->logits, sampler->space->n_vocab, row->max, (double)sampler->params.top_n_sigma);
 }
 
 /* ---- temperature ---- */
@@ -40,7 +40,7 @@ static bool temperature_applies(const Sampler *sampler)
 static void fill(Sampler *sampler, Row *row, float temperature)
 {
     row->temperature = temperature;
-    weights_fill(row->logits, sampler->n_vocab, row->max, temperature, sampler->weights);
+    weights_fill(row->logits, sampler->space->n_vocab, row->max, temperature, sampler->space->weights);
 }
 
 static void temperature_apply(Sampler *sampler, Row *row)
@@ -52,7 +52,7 @@ static void dynatemp_apply(Sampler *sampler, Row *row)
 {
     const SamplingParams *p = &sampler->params;
     fill(sampler, row, 1);
-    RowMoments moments = weights_moments(row->logits, sampler->weights, sampler->n_vocab, row->max, 1);
+    RowMoments moments = weights_moments(row->logits, sampler->space->weights, sampler->space->n_vocab, row->max, 1);
     double low = fmax(0, (double)p->temperature - (double)p->dynatemp_range);
     double high = (double)p->temperature + (double)p->dynatemp_range;
     double share = moments.n_possible > 1 ? (log(moments.mass) - moments.mean) / log(moments.n_possible) : 0;
@@ -71,7 +71,7 @@ static bool min_p_applies(const Sampler *sampler)
 static void min_p_apply(Sampler *sampler, Row *row)
 {
     (void)row;
-    weights_cut_min_p(sampler->weights, sampler->n_vocab, sampler->params.min_p);
+    weights_cut_min_p(sampler->space->weights, sampler->space->n_vocab, sampler->params.min_p);
 }
 
 static bool top_k_applies(const Sampler *sampler)
@@ -82,7 +82,7 @@ static bool top_k_applies(const Sampler *sampler)
 static void top_k_apply(Sampler *sampler, Row *row)
 {
     (void)row;
-    weights_cut_top_k(sampler->weights, sampler->n_vocab, sampler->params.top_k, sampler->scratch);
+    weights_cut_top_k(sampler->space->weights, sampler->space->n_vocab, sampler->params.top_k, sampler->space->scratch);
 }
 
 static bool typical_applies(const Sampler *sampler)
@@ -93,12 +93,13 @@ static bool typical_applies(const Sampler *sampler)
 /* |-log p - entropy|, p = exp(x) / mass, entropy = log(mass) - mean: what is left is |mean - x|. */
 static void typical_apply(Sampler *sampler, Row *row)
 {
-    uint32_t n = sampler->n_vocab;
-    float *distances = sampler->keys;
-    RowMoments moments = weights_moments(row->logits, sampler->weights, n, row->max, row->temperature);
+    uint32_t n = sampler->space->n_vocab;
+    float *distances = sampler->space->keys;
+    RowMoments moments = weights_moments(row->logits, sampler->space->weights, n, row->max, row->temperature);
     float mean = (float)moments.mean;
     for (uint32_t i = 0; i < n; i++) distances[i] = fabsf((row->logits[i] - row->max) / row->temperature - mean);
-    weights_cut_typical(sampler->weights, n, distances, (double)sampler->params.typical_p, sampler->scratch);
+    weights_cut_typical(sampler->space->weights, n, distances, (double)sampler->params.typical_p,
+                        sampler->space->scratch);
 }
 
 static bool top_p_applies(const Sampler *sampler)
@@ -109,7 +110,8 @@ static bool top_p_applies(const Sampler *sampler)
 static void top_p_apply(Sampler *sampler, Row *row)
 {
     (void)row;
-    weights_cut_top_p(sampler->weights, sampler->n_vocab, (double)sampler->params.top_p, sampler->scratch);
+    weights_cut_top_p(sampler->space->weights, sampler->space->n_vocab, (double)sampler->params.top_p,
+                      sampler->space->scratch);
 }
 
 static bool xtc_applies(const Sampler *sampler)
@@ -122,7 +124,7 @@ static bool xtc_applies(const Sampler *sampler)
 static void xtc_apply(Sampler *sampler, Row *row)
 {
     (void)row;
-    weights_cut_xtc(sampler->weights, sampler->n_vocab, (double)sampler->params.xtc_threshold);
+    weights_cut_xtc(sampler->space->weights, sampler->space->n_vocab, (double)sampler->params.xtc_threshold);
 }
 
 /* ---- mirostat ---- */
@@ -146,11 +148,11 @@ static int compare_falling(const void *a, const void *b)
 /* The heaviest weights, falling; returns how many there are. */
 static uint32_t heaviest(Sampler *sampler, float top[static MIROSTAT_SAMPLE])
 {
-    uint32_t n = sampler->n_vocab, n_top = 0;
-    memcpy(sampler->keys, sampler->weights, n * sizeof *sampler->keys);
-    weights_cut_top_k(sampler->keys, n, MIROSTAT_SAMPLE, sampler->scratch);
+    uint32_t n = sampler->space->n_vocab, n_top = 0;
+    memcpy(sampler->space->keys, sampler->space->weights, n * sizeof *sampler->space->keys);
+    weights_cut_top_k(sampler->space->keys, n, MIROSTAT_SAMPLE, sampler->space->scratch);
     for (uint32_t i = 0; i < n && n_top < MIROSTAT_SAMPLE; i++)
-        if (sampler->keys[i] > 0) top[n_top++] = sampler->keys[i];
+        if (sampler->space->keys[i] > 0) top[n_top++] = sampler->space->keys[i];
     qsort(top, n_top, sizeof *top, compare_falling);
     return n_top;
 }
@@ -172,27 +174,28 @@ static void mirostat_1_apply(Sampler *sampler, Row *row)
 {
     (void)row;
     float top[MIROSTAT_SAMPLE];
-    uint32_t n = sampler->n_vocab, n_top = heaviest(sampler, top);
+    uint32_t n = sampler->space->n_vocab, n_top = heaviest(sampler, top);
     if (n_top < 2) return;
     double s = fit_exponent(top, n_top), e = s - 1, log_n = log(n);
     double ratio = e == 0 ? 1 / log_n : e / -expm1(-e * log_n);
     double k = pow(ratio * exp2(sampler->mirostat_mu), 1 / s);
-    if (k < n) weights_cut_top_k(sampler->weights, n, k < 1 ? 1 : (uint32_t)k, sampler->scratch);
+    if (k < n) weights_cut_top_k(sampler->space->weights, n, k < 1 ? 1 : (uint32_t)k, sampler->space->scratch);
 }
 
 /* The best one has the weight 1: it stays whatever mu is. */
 static void mirostat_2_apply(Sampler *sampler, Row *row)
 {
     (void)row;
-    double least = weights_sum(sampler->weights, sampler->n_vocab) * exp2(-sampler->mirostat_mu);
-    weights_cut_below(sampler->weights, sampler->n_vocab, fmin(least, 1));
+    double least = weights_sum(sampler->space->weights, sampler->space->n_vocab) * exp2(-sampler->mirostat_mu);
+    weights_cut_below(sampler->space->weights, sampler->space->n_vocab, fmin(least, 1));
 }
 
 void mirostat_learn(Sampler *sampler, uint32_t id)
 {
     const SamplingParams *p = &sampler->params;
     if (p->mirostat == 0 || p->temperature == 0) return;
-    double surprise = log2(weights_sum(sampler->weights, sampler->n_vocab) / (double)sampler->weights[id]);
+    double surprise =
+        log2(weights_sum(sampler->space->weights, sampler->space->n_vocab) / (double)sampler->space->weights[id]);
     sampler->mirostat_mu -= (double)p->mirostat_eta * (surprise - (double)p->mirostat_tau);
 }
 

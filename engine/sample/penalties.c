@@ -14,13 +14,12 @@ void penalties_apply(Sampler *sampler, Row *row)
 {
     const SamplingParams *p = &sampler->params;
     const History *history = &sampler->history;
-    for (uint32_t i = 0; i < history->n_listed; i++) {
-        uint32_t id = history->listed_ids[i], count = history->n_generated[id];
-        if (!history->n_seen[id]) continue;
-        float l = row->logits[id];
-        l = l > 0 ? l / p->repetition_penalty : l * p->repetition_penalty;
-        if (count) l -= p->frequency_penalty * (float)count + p->presence_penalty;
-        row->logits[id] = l;
+    for (uint32_t i = 0; i < history->n_counts; i++) {
+        const TokenCount *count = &history->counts[i];
+        if (!count->n_seen) continue;
+        float *l = &row->logits[count->id_plus_1 - 1];
+        *l = *l > 0 ? *l / p->repetition_penalty : *l * p->repetition_penalty;
+        if (count->n_generated) *l -= p->frequency_penalty * (float)count->n_generated + p->presence_penalty;
     }
 }
 
@@ -51,7 +50,7 @@ static Backward backward(const Sampler *sampler)
 
 static uint32_t slot_of(const Backward *view, uint32_t i)
 {
-    return (uint32_t)((view->history->n - 1 - i) % SAMPLE_MAX_WINDOW);
+    return (uint32_t)((view->history->n - 1 - i) % view->history->n_ring);
 }
 
 static uint32_t token_of(const Backward *view, uint32_t i)
@@ -102,7 +101,7 @@ void dry_apply(Sampler *sampler, Row *row)
 {
     Backward view = backward(sampler);
     uint32_t limit = unbroken_tokens(&view), allowed = (uint32_t)sampler->params.dry_allowed_length;
-    uint32_t *matches = sampler->matches, *longest = sampler->scratch;
+    uint32_t *matches = sampler->space->matches, *longest = sampler->space->scratch;
     if (limit < allowed) return;
     count_matches(&view, limit, matches);
     /* Token k - 1 came behind a match that ends with token k: it would make the match longer. */

@@ -31,43 +31,52 @@ void sampling_defaults(SamplingParams *params)
     };
 }
 
-bool sampler_new(uint32_t n_vocab, Sampler **ret_sampler, Error *error)
+bool sampler_space_new(uint32_t n_vocab, TokenText text, SamplerSpace **ret_space, Error *error)
 {
     if (n_vocab == 0) return error_set(error, ERR_INVALID, "a sampler for an empty vocabulary");
-    Sampler *sampler = calloc(1, sizeof *sampler);
-    if (!sampler) goto no_memory;
-    sampler->n_vocab = n_vocab;
-    sampling_defaults(&sampler->params);
-    sampler->weights = calloc(n_vocab, sizeof *sampler->weights);
-    sampler->keys = calloc(n_vocab, sizeof *sampler->keys);
-    sampler->scratch = calloc(n_vocab, sizeof *sampler->scratch);
-    sampler->matches = calloc(SAMPLE_MAX_WINDOW, sizeof *sampler->matches);
-    sampler->raw = calloc(n_vocab, sizeof *sampler->raw);
-    if (!history_init(&sampler->history, n_vocab) || !sampler->weights || !sampler->keys || !sampler->scratch ||
-        !sampler->matches || !sampler->raw)
-        goto no_memory;
-    *ret_sampler = sampler;
+    SamplerSpace *space = calloc(1, sizeof *space);
+    if (!space) goto no_memory;
+    space->n_vocab = n_vocab;
+    space->text = text;
+    space->weights = calloc(n_vocab, sizeof *space->weights);
+    space->keys = calloc(n_vocab, sizeof *space->keys);
+    space->scratch = calloc(n_vocab, sizeof *space->scratch);
+    space->matches = calloc(SAMPLE_MAX_WINDOW, sizeof *space->matches);
+    space->raw = calloc(n_vocab, sizeof *space->raw);
+    if (!space->weights || !space->keys || !space->scratch || !space->matches || !space->raw) goto no_memory;
+    *ret_space = space;
     return true;
 no_memory:
-    sampler_free(sampler);
-    return error_set(error, ERR_NO_MEMORY, "no memory for a sampler of %u tokens", n_vocab);
+    sampler_space_free(space);
+    return error_set(error, ERR_NO_MEMORY, "no memory to sample from %u tokens", n_vocab);
+}
+
+void sampler_space_free(SamplerSpace *space)
+{
+    if (!space) return;
+    free(space->weights);
+    free(space->keys);
+    free(space->scratch);
+    free(space->matches);
+    free(space->raw);
+    free(space);
+}
+
+bool sampler_new(SamplerSpace *space, Sampler **ret_sampler, Error *error)
+{
+    Sampler *sampler = calloc(1, sizeof *sampler);
+    if (!sampler) return error_set(error, ERR_NO_MEMORY, "no memory for a sampler");
+    sampler->space = space;
+    sampling_defaults(&sampler->params);
+    *ret_sampler = sampler;
+    return true;
 }
 
 void sampler_free(Sampler *sampler)
 {
     if (!sampler) return;
     history_done(&sampler->history);
-    free(sampler->weights);
-    free(sampler->keys);
-    free(sampler->scratch);
-    free(sampler->matches);
-    free(sampler->raw);
     free(sampler);
-}
-
-void sampler_set_text(Sampler *sampler, TokenText text)
-{
-    sampler->text = text;
 }
 
 /* ---- what may be asked for ---- */
@@ -139,7 +148,7 @@ static bool check_breakers(const Sampler *sampler, const SamplingParams *params,
             return error_set_param(error, ERR_INVALID, name, "a sequence breaker of %zu bytes, not 1 to %d", n,
                                    SAMPLE_MAX_BREAKER_BYTES);
     }
-    if (params->dry_multiplier > 0 && params->n_dry_breakers > 0 && !sampler->text.append)
+    if (params->dry_multiplier > 0 && params->n_dry_breakers > 0 && !sampler->space->text.append)
         return error_set_param(error, ERR_INVALID, name, "sequence breakers, and no texts of tokens to find them in");
     return true;
 }
@@ -148,9 +157,9 @@ static bool check_params(const Sampler *sampler, const SamplingParams *params, E
 {
     if (!check_numbers(params, error) || !check_breakers(sampler, params, error)) return false;
     for (uint32_t i = 0; i < params->n_bias; i++)
-        if (params->bias[i].id >= sampler->n_vocab)
+        if (params->bias[i].id >= sampler->space->n_vocab)
             return error_set_param(error, ERR_INVALID, "logit_bias", "logit_bias has id %u, the vocabulary ends at %u",
-                                   params->bias[i].id, sampler->n_vocab - 1);
+                                   params->bias[i].id, sampler->space->n_vocab - 1);
     return true;
 }
 
@@ -159,9 +168,9 @@ bool sampler_reset(Sampler *sampler, const SamplingParams *params, uint32_t choi
 {
     if (!check_params(sampler, params, error)) return false;
     for (uint32_t i = 0; i < n_prompt; i++)
-        if (prompt[i] >= sampler->n_vocab)
+        if (prompt[i] >= sampler->space->n_vocab)
             return error_set_param(error, ERR_INVALID, "prompt", "prompt token %u is id %u, the vocabulary ends at %u",
-                                   i, prompt[i], sampler->n_vocab - 1);
+                                   i, prompt[i], sampler->space->n_vocab - 1);
     sampler->params = *params;
     sampler->choice = choice;
     sampler->n_drawn = 0;
@@ -197,7 +206,7 @@ static bool bans_apply_to(const Sampler *sampler)
 static void bans_apply(Sampler *sampler, Row *row)
 {
     for (uint32_t i = 0; i < sampler->n_banned; i++)
-        if (sampler->banned[i] < sampler->n_vocab) row->logits[sampler->banned[i]] = -INFINITY;
+        if (sampler->banned[i] < sampler->space->n_vocab) row->logits[sampler->banned[i]] = -INFINITY;
 }
 
 static const Stage changes[] = {
@@ -250,7 +259,7 @@ static uint32_t first_index_of(const float *logits, uint32_t n, float value)
 static uint32_t draw_token(Sampler *sampler, Row *row)
 {
     run_stages(sampler, row, sampler_cuts, sampler_n_cuts);
-    return weights_draw(sampler->weights, sampler->n_vocab, sampler_uniform(sampler, STREAM_TOKEN));
+    return weights_draw(sampler->space->weights, sampler->space->n_vocab, sampler_uniform(sampler, STREAM_TOKEN));
 }
 
 /* The n_top best of a row, falling; equal ones by rising id. */
@@ -280,18 +289,18 @@ static void fill_logprobs(const float *raw, uint32_t n, float max, uint32_t n_to
 bool sampler_pick(Sampler *sampler, float *logits, bool want_logprob, uint32_t n_top, SampleResult *ret_result,
                   Error *error)
 {
-    uint32_t n = sampler->n_vocab;
+    uint32_t n = sampler->space->n_vocab;
     Row row = {.logits = logits};
     float raw_max;
     if (!row_max(logits, n, &raw_max, error)) return false;
-    if (want_logprob) memcpy(sampler->raw, logits, n * sizeof *logits);
+    if (want_logprob) memcpy(sampler->space->raw, logits, n * sizeof *logits);
     run_stages(sampler, &row, changes, COUNT(changes));
     if (!row_max(logits, n, &row.max, error)) return false;
     SampleResult result = {0};
     bool greedy = sampler->params.temperature == 0;
     result.id = greedy ? first_index_of(logits, n, row.max) : draw_token(sampler, &row);
     mirostat_learn(sampler, result.id);
-    if (want_logprob) fill_logprobs(sampler->raw, n, raw_max, n_top, &result);
+    if (want_logprob) fill_logprobs(sampler->space->raw, n, raw_max, n_top, &result);
     if (!history_push(sampler, result.id, error)) return false;
     sampler->n_drawn++;
     *ret_result = result;

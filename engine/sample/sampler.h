@@ -74,17 +74,19 @@ typedef struct TokenText {
 } TokenText;
 TokenText sampler_text_of(const Tokenizer *tokenizer);
 
-typedef struct Sampler Sampler;
+/* Scratch of the vocabulary's size, for all samplers of one thread; text: where DRY finds the texts of tokens. */
+typedef struct SamplerSpace SamplerSpace;
+LW_CHECK bool sampler_space_new(uint32_t n_vocab, TokenText text, SamplerSpace **ret_space, Error *error);
+void sampler_space_free(SamplerSpace *space); /* NULL is fine; after its samplers */
 
-/* Workspace for one sequence at a time; n_vocab fixed. */
-LW_CHECK bool sampler_new(uint32_t n_vocab, Sampler **ret_sampler, Error *error);
+/* One sequence's state. It is small, unless penalties or DRY look back far. */
+typedef struct Sampler Sampler;
+LW_CHECK bool sampler_new(SamplerSpace *space, Sampler **ret_sampler, Error *error);
 void sampler_free(Sampler *sampler); /* NULL is fine */
-/* Once, before the first reset: where DRY finds the texts of tokens. Without it the list of breakers must be empty. */
-void sampler_set_text(Sampler *sampler, TokenText text);
 /*
  * Starts a sequence: choice c of a request uses seed stream c. prompt is only read here; params->bias as long as the
- * sequence is sampled, and so its breakers. ERR_INVALID names a field with an id beyond the vocabulary or a parameter
- * out of its range; after any error only another reset will do.
+ * sequence is sampled, and so its breakers. ERR_INVALID names a field with an id beyond the vocabulary, a parameter out
+ * of its range, or breakers without texts of tokens; after any error only another reset will do.
  */
 LW_CHECK bool sampler_reset(Sampler *sampler, const SamplingParams *params, uint32_t choice, const uint32_t *prompt,
                             uint32_t n_prompt, Error *error);

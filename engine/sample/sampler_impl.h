@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the sampler share: its workspace, the tokens of the sequence, the stages that a row of logits goes
+ * What the files of the sampler share: the workspace, the tokens of a sequence, the stages that a row of logits goes
  * through. Private to engine/sample. Engine thread.
  */
 #pragma once
@@ -16,35 +16,48 @@ typedef enum TokenBreaks {
     BREAKS_ALONE = 2,  /* this token's text holds a whole breaker */
 } TokenBreaks;
 
-/* The sequence so far, as far as penalties look back. Position p lies at p % SAMPLE_MAX_WINDOW of the rings. */
+/* How often a token came in the penalties' range. */
+typedef struct TokenCount {
+    uint32_t id_plus_1; /* 0: the slot is free */
+    uint32_t n_seen;    /* in prompt and answer */
+    uint32_t n_generated;
+} TokenCount;
+
+/*
+ * The sequence so far, as far as its parameters look back: nothing of it when they do not. Position p lies at p %
+ * n_ring of the rings.
+ */
 typedef struct History {
-    uint32_t *ids;         /* [SAMPLE_MAX_WINDOW] */
-    uint8_t *breaks;       /* [SAMPLE_MAX_WINDOW] bits of TokenBreaks; set when DRY is on */
-    uint64_t n, n_prompt;  /* tokens pushed; how many of them were the prompt's */
-    uint32_t *n_generated; /* [n_vocab] times in the penalties' range, in the answer */
-    uint32_t *n_seen;      /* [n_vocab] in prompt and answer */
-    bool *listed;          /* [n_vocab] is among listed_ids */
-    uint32_t *listed_ids;  /* [n_listed], of n_vocab: all with n_seen > 0, and some more */
-    uint32_t n_listed;
-    Buffer tail; /* text that the next token may complete to a breaker */
+    uint32_t *ids;        /* [n_ring] */
+    uint8_t *breaks;      /* [n_ring] bits of TokenBreaks */
+    uint32_t n_ring;      /* what a range of penalties and DRY need at most */
+    uint64_t n, n_prompt; /* tokens pushed; how many of them were the prompt's */
+    TokenCount *counts;   /* [n_counts] hashed by id, open addressing; NULL without penalties */
+    uint32_t n_counts;    /* a power of two */
+    uint32_t n_counted;   /* slots taken; at most half of them */
+    Buffer tail;          /* text that the next token may complete to a breaker */
     uint8_t breaker_bytes[SAMPLE_MAX_BREAKERS];
 } History;
 
-struct Sampler {
+struct SamplerSpace {
     uint32_t n_vocab;
-    SamplingParams params;
     TokenText text;
+    float *weights;    /* [n_vocab] */
+    float *keys;       /* [n_vocab] */
+    uint32_t *scratch; /* [n_vocab] */
+    uint32_t *matches; /* [SAMPLE_MAX_WINDOW] */
+    float *raw;        /* [n_vocab] the row before any change, for log-probabilities */
+};
+
+struct Sampler {
+    SamplerSpace *space;
+    SamplingParams params;
     uint32_t choice;
     uint64_t n_drawn; /* tokens picked since the reset: the counter of the generator */
     const uint32_t *banned;
     uint32_t n_banned;
     double mirostat_mu; /* bits */
     History history;
-    float *weights;    /* [n_vocab] */
-    float *keys;       /* [n_vocab] */
-    uint32_t *scratch; /* [n_vocab] */
-    uint32_t *matches; /* [SAMPLE_MAX_WINDOW] */
-    float *raw;        /* [n_vocab] the row before any change, for log-probabilities */
 };
 
 /* One row on its way. */
@@ -63,7 +76,6 @@ typedef struct Stage {
 /* In [0, 1), a function of the seed, the choice, the number of tokens drawn and the stream alone. */
 double sampler_uniform(const Sampler *sampler, DrawStream stream);
 
-LW_CHECK bool history_init(History *history, uint32_t n_vocab);
 void history_done(History *history);
 /* Begins with the prompt, as much of it as the parameters need. */
 LW_CHECK bool history_reset(Sampler *sampler, const uint32_t *prompt, uint32_t n_prompt, Error *error);

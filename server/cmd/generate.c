@@ -21,6 +21,7 @@ enum { MAX_PROMPT_BYTES = 64 << 20, MAX_ANSWER_BYTES = 1 << 30 };
 typedef struct Run {
     const Config *config;
     Engine *engine;
+    SamplerSpace *space;
     Sampler *sampler;
     SeqId seq; /* closes with the engine */
     uint64_t seed;
@@ -132,9 +133,10 @@ static bool start_sampler(Run *run, Error *error)
         return error_set(error, ERR_IO, "no random seed from the system; --seed gives one");
     fill_sampling(config, &params);
     params.seed = run->seed;
-    if (!sampler_new(engine_shape(run->engine)->n_vocab, &run->sampler, error)) return false;
-    sampler_set_text(run->sampler, sampler_text_of(engine_tokenizer(run->engine)));
-    return sampler_reset(run->sampler, &params, 0, run->prompt.ids, (uint32_t)run->prompt.n, error);
+    TokenText text = sampler_text_of(engine_tokenizer(run->engine));
+    return sampler_space_new(engine_shape(run->engine)->n_vocab, text, &run->space, error) &&
+           sampler_new(run->space, &run->sampler, error) &&
+           sampler_reset(run->sampler, &params, 0, run->prompt.ids, (uint32_t)run->prompt.n, error);
 }
 
 static bool forward(Run *run, const uint32_t *tokens, uint32_t n, LogitRows rows, float **ret_logits, Error *error)
@@ -246,6 +248,7 @@ static bool generate(const Config *config, const Buffer *question, Error *error)
     bool ok = open_engine(&run, error) && make_prompt(&run, error) && start_sampler(&run, error) &&
               prefill(&run, &logits, error) && decode(&run, logits, error) && print_end(&run, error);
     sampler_free(run.sampler);
+    sampler_space_free(run.space);
     token_list_done(&run.prompt);
     buffer_done(&run.text);
     engine_close(run.engine);

@@ -4,6 +4,7 @@
  * range, and DRY by comparing every pair of places. Greedy picks leave the changed row behind.
  */
 #include "engine/sample/sampler.h"
+#include "tests/support/sampler_maker.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -21,11 +22,7 @@ static bool append_text(const void *arg, uint32_t id, Buffer *out, Error *error)
 
 static Sampler *make(void)
 {
-    Error error;
-    Sampler *sampler = NULL;
-    cr_assert(sampler_new(N_VOCAB, &sampler, &error), "%s", error.text);
-    sampler_set_text(sampler, (TokenText){append_text, texts});
-    return sampler;
+    return sampler_maker_new(N_VOCAB, (TokenText){append_text, texts});
 }
 
 static SamplingParams greedy(void)
@@ -177,7 +174,7 @@ Test(penalties, counts_over_a_range)
         params.repetition_penalty = 1;
         run(sampler, &params, 20, N_VOCAB, 4);
     }
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(penalties, dry_matches_its_definition)
@@ -196,7 +193,7 @@ Test(penalties, dry_matches_its_definition)
         /* What a window cannot see of the prompt is not looked at for breakers either: the prompt is shorter. */
         run(sampler, &params, params.dry_penalty_last_n < 0 ? 40 : 0, seed % 7 + 2, seed + 100);
     }
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(penalties, dry_makes_the_next_word_of_a_repetition_lose)
@@ -214,7 +211,7 @@ Test(penalties, dry_makes_the_next_word_of_a_repetition_lose)
     cr_assert_eq(result.id, 1);
     cr_assert_float_eq(row[0], 3 - 0.8 * 1.75, 1e-5);
     cr_assert_float_eq(row[1], 3, 1e-6);
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 /* The longest window, one token all along: the worst that a scan can meet; every further token goes round the rings. */
@@ -241,7 +238,7 @@ Test(penalties, a_full_window_of_one_token_stays_finite)
         /* The prompt's 2 falls out when the first pick comes, which is a 2 itself. */
         cr_assert_float_eq(row[2], 4, 1e-5);
     }
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(penalties, breakers_are_bounded_and_need_texts)
@@ -257,7 +254,7 @@ Test(penalties, breakers_are_bounded_and_need_texts)
         uint32_t n;
     } bad[] = {
         {many, SAMPLE_MAX_BREAKERS + 1}, {(const char *[]){""}, 1}, {(const char *[]){"a", longest}, 2}, {many, 1}};
-    cr_assert(sampler_new(N_VOCAB, &sampler, &error));
+    sampler = sampler_maker_new(N_VOCAB, (TokenText){0});
     SamplingParams params = greedy();
     params.dry_multiplier = 1;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -267,11 +264,12 @@ Test(penalties, breakers_are_bounded_and_need_texts)
         cr_expect_not(sampler_reset(sampler, &params, 0, NULL, 0, &error));
         cr_expect_str_eq(error.param, "dry_sequence_breakers");
     }
-    sampler_set_text(sampler, (TokenText){append_text, texts});
+    sampler_maker_free(sampler);
+    sampler = make();
     longest[SAMPLE_MAX_BREAKER_BYTES] = '\0';
     params.dry_breakers = (const char *[]){longest};
     cr_expect(sampler_reset(sampler, &params, 0, NULL, 0, &error));
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 static bool append_nothing(const void *arg, uint32_t id, Buffer *out, Error *error)
@@ -284,11 +282,9 @@ Test(penalties, a_text_that_cannot_be_had_is_an_error)
 {
     static const uint32_t bad = 3, prompt[] = {1, 3};
     Error error = {0};
-    Sampler *sampler = NULL;
     SampleResult result;
     float row[N_VOCAB] = {[3] = 1};
-    cr_assert(sampler_new(N_VOCAB, &sampler, &error));
-    sampler_set_text(sampler, (TokenText){append_nothing, &bad});
+    Sampler *sampler = sampler_maker_new(N_VOCAB, (TokenText){append_nothing, &bad});
     SamplingParams params = greedy();
     params.dry_multiplier = 1;
     cr_expect_not(sampler_reset(sampler, &params, 0, prompt, 2, &error));
@@ -298,5 +294,34 @@ Test(penalties, a_text_that_cannot_be_had_is_an_error)
     params.dry_multiplier = 0; /* nobody asks for texts */
     cr_assert(sampler_reset(sampler, &params, 0, prompt, 2, &error));
     cr_expect(sampler_pick(sampler, row, false, 0, &result, &error));
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
+}
+
+/* More kinds of tokens than any first table has room for, each twice or once, of ids that lie far apart. */
+Test(penalties, counts_of_many_kinds_of_tokens)
+{
+    enum { N = 60000, N_KINDS = 3000 };
+    static uint32_t prompt[2 * N_KINDS];
+    static float row[N];
+    Error error;
+    SampleResult result;
+    Sampler *sampler = sampler_maker_new(N, (TokenText){0});
+    SamplingParams params = greedy();
+    params.repetition_penalty = 2;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < N_KINDS; i++) prompt[n++] = i * 17;
+    for (uint32_t i = 0; i < N_KINDS; i += 2) prompt[n++] = i * 17;
+    cr_assert(sampler_reset(sampler, &params, 0, prompt, n, &error));
+    for (uint32_t i = 0; i < N; i++) row[i] = 8;
+    cr_assert(sampler_pick(sampler, row, false, 0, &result, &error));
+    cr_assert_eq(result.id, 1);
+    for (uint32_t i = 0; i < N; i++) cr_assert_eq(row[i], i % 17 == 0 && i / 17 < N_KINDS ? 4 : 8);
+    /* With a range only its last tokens count: those with even factors, and a part of the others. */
+    params.repeat_last_n = N_KINDS;
+    cr_assert(sampler_reset(sampler, &params, 0, prompt, n, &error));
+    for (uint32_t i = 0; i < N; i++) row[i] = 8;
+    cr_assert(sampler_pick(sampler, row, false, 0, &result, &error));
+    for (uint32_t i = 0; i < N_KINDS; i++)
+        cr_assert_eq(row[i * 17], i % 2 == 0 || i >= N_KINDS / 2 ? 4 : 8, "kind %u", i);
+    sampler_maker_free(sampler);
 }

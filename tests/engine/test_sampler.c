@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/sampler.h"
+#include "tests/support/sampler_maker.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -8,10 +9,7 @@
 
 static Sampler *make(uint32_t n_vocab)
 {
-    Error error;
-    Sampler *sampler = NULL;
-    cr_assert(sampler_new(n_vocab, &sampler, &error), "%s", error.text);
-    return sampler;
+    return sampler_maker_new(n_vocab, (TokenText){0});
 }
 
 static SamplingParams greedy(void)
@@ -84,7 +82,7 @@ Test(sampler, greedy_takes_the_best_and_the_lower_id_of_two)
     params.top_p = 1e-6f;
     reset(sampler, &params, 0);
     for (int i = 0; i < 20; i++) cr_assert_eq(pick(sampler, row, N, false, 0).id, 40);
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(sampler, tiniest_temperature_is_greedy)
@@ -96,7 +94,7 @@ Test(sampler, tiniest_temperature_is_greedy)
     params.temperature = 1e-44f;
     reset(sampler, &params, 0);
     for (int i = 0; i < 50; i++) cr_assert_eq(pick(sampler, row, 4, false, 0).id, 1);
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(sampler, non_finite_rows_fail)
@@ -118,7 +116,7 @@ Test(sampler, non_finite_rows_fail)
         for (int i = 0; i < 40; i++) masked[i] = -INFINITY;
         cr_assert_eq(pick_fails(sampler, masked, 40), ERR_NON_FINITE);
     }
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(sampler, bans_hold_until_lifted_and_may_empty_the_row)
@@ -134,7 +132,7 @@ Test(sampler, bans_hold_until_lifted_and_may_empty_the_row)
     cr_assert_eq(pick_fails(sampler, row, 3), ERR_NON_FINITE);
     sampler_ban(sampler, NULL, 0);
     cr_assert_eq(pick(sampler, row, 3, false, 0).id, 0);
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(sampler, bias_and_penalties)
@@ -161,7 +159,7 @@ Test(sampler, bias_and_penalties)
     reset(sampler, &params, 0);
     const uint32_t want[] = {0, 0, 1, 0, 1};
     for (int i = 0; i < 5; i++) cr_assert_eq(pick(sampler, row, 4, false, 0).id, want[i]);
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(sampler, repetition_penalty_counts_the_prompt)
@@ -184,7 +182,7 @@ Test(sampler, repetition_penalty_counts_the_prompt)
     params.presence_penalty = 2;
     cr_assert(sampler_reset(sampler, &params, 0, prompt, 4, &error));
     cr_assert_eq(pick(sampler, row, 4, false, 0).id, 0);
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(sampler, reset_refuses_what_is_out_of_range)
@@ -230,8 +228,10 @@ Test(sampler, reset_refuses_what_is_out_of_range)
         cr_assert_not(sampler_reset(sampler, &bad[i].params, 0, NULL, 0, &error));
         cr_assert_str_eq(error.param, bad[i].name);
     }
-    sampler_free(sampler);
-    cr_assert_not(sampler_new(0, &sampler, &error));
+    sampler_maker_free(sampler);
+    SamplerSpace *space = NULL;
+    cr_assert_not(sampler_space_new(0, (TokenText){0}, &space, &error));
+    cr_assert_null(space);
 }
 
 Test(sampler, logprobs_are_those_of_the_raw_row)
@@ -271,7 +271,7 @@ Test(sampler, logprobs_are_those_of_the_raw_row)
     cr_assert(sample_logprobs(row, N, 7, 0, &same, &error));
     cr_assert(isinf(same.logprob) && same.logprob < 0);
     cr_assert_not(sample_logprobs(row, N, N, 0, &same, &error));
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(sampler, logprobs_of_a_small_vocabulary)
@@ -286,7 +286,7 @@ Test(sampler, logprobs_of_a_small_vocabulary)
     result = pick(sampler, row, 2, true, 0);
     cr_assert_eq(result.n_top, 0);
     cr_assert_float_eq(result.logprob, log(0.5), 1e-6);
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 static int compare_falling(const void *a, const void *b)
@@ -369,7 +369,7 @@ static void check_distribution(const DistributionCase *c, const float *row, uint
     double z = freedom > 1 ? (chi - (freedom - 1)) / sqrt(2.0 * (freedom - 1)) : 0;
     cr_assert(fabs(z) < 4, "T %g k %u p %g m %g: z %g over %u", (double)c->temperature, c->top_k, (double)c->top_p,
               (double)c->min_p, z, freedom);
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
     free(prob);
     free(got);
 }
@@ -410,7 +410,7 @@ Test(sampler, ties_at_the_cut_keep_the_lower_ids)
         for (int i = 0; i < 400; i++) drawn[pick(sampler, row, N, false, 0).id] = true;
         for (int i = 0; i < N; i++) cr_assert_eq(drawn[i], i < 10);
     }
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(sampler, same_seed_same_draws_whatever_came_between)
@@ -435,6 +435,6 @@ Test(sampler, same_seed_same_draws_whatever_came_between)
     params.seed = 42;
     reset(other, &params, 0);
     for (int i = 0; i < LENGTH; i++) cr_assert_eq(pick(other, row, N, true, 3).id, first[i]);
-    sampler_free(sampler);
-    sampler_free(other);
+    sampler_maker_free(sampler);
+    sampler_maker_free(other);
 }

@@ -4,6 +4,7 @@
  * with the probabilities that the formulas give; mirostat token by token with a sampler that is told how many to keep.
  */
 #include "engine/sample/sampler.h"
+#include "tests/support/sampler_maker.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -14,10 +15,7 @@ enum { N = 400 };
 
 static Sampler *make(void)
 {
-    Error error;
-    Sampler *sampler = NULL;
-    cr_assert(sampler_new(N, &sampler, &error), "%s", error.text);
-    return sampler;
+    return sampler_maker_new(N, (TokenText){0});
 }
 
 static void reset(Sampler *sampler, const SamplingParams *params)
@@ -210,7 +208,7 @@ static void check_draws(const SamplingParams *params, const float *row, const ch
     }
     double z = freedom > 1 ? (chi - (freedom - 1)) / sqrt(2.0 * (freedom - 1)) : 0;
     cr_assert(fabs(z) < 4, "%s: z %g over %u", what, z, freedom);
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 typedef struct CutCase {
@@ -292,7 +290,7 @@ Test(sampler_cuts, equal_logits_are_ties)
     uint32_t largest = 0;
     for (int i = 0; i < 300; i++) largest |= pick(sampler, row);
     cr_assert_gt(largest, 300);
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(sampler_cuts, a_single_possible_token_is_taken)
@@ -312,7 +310,7 @@ Test(sampler_cuts, a_single_possible_token_is_taken)
         reset(sampler, &params);
         for (int i = 0; i < 50; i++) cr_assert_eq(pick(sampler, row), 123);
     }
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 /* A coin that falls the other way leaves the token as it would have been. */
@@ -339,9 +337,9 @@ Test(sampler_cuts, chance_of_one_kind_does_not_shift_another)
         n_cut += b == c && a != c;
     }
     cr_assert(n_plain > LENGTH / 5 && n_cut > LENGTH / 5, "%d and %d", n_plain, n_cut);
-    sampler_free(plain);
-    sampler_free(xtc);
-    sampler_free(cut);
+    sampler_maker_free(plain);
+    sampler_maker_free(xtc);
+    sampler_maker_free(cut);
 }
 
 /* ---- mirostat ---- */
@@ -398,8 +396,8 @@ static void check_mirostat(const SamplingParams *params)
         keep_count(p, k);
         mu -= (double)params->mirostat_eta * (-log2(p[id]) - (double)params->mirostat_tau);
     }
-    sampler_free(sampler);
-    sampler_free(twin);
+    sampler_maker_free(sampler);
+    sampler_maker_free(twin);
 }
 
 Test(sampler_cuts, mirostat_follows_its_formulas)
@@ -424,8 +422,8 @@ Test(sampler_cuts, mirostat_follows_its_formulas)
             reset(a, &params);
             reset(b, &counted);
             for (int j = 0; j < 30; j++) cr_assert_eq(pick(a, row), pick(b, row));
-            sampler_free(a);
-            sampler_free(b);
+            sampler_maker_free(a);
+            sampler_maker_free(b);
         }
     }
 }
@@ -454,7 +452,7 @@ Test(sampler_cuts, mirostat_reaches_its_target)
         /* Under the whole distribution a token of the part that stays is more of a surprise than within it. */
         cr_assert(sum / LENGTH > 3 && sum / LENGTH < 6, "version %d: %g bits", version, sum / LENGTH);
     }
-    sampler_free(sampler);
+    sampler_maker_free(sampler);
 }
 
 Test(sampler_cuts, greedy_and_neutral_values_change_nothing)
@@ -485,6 +483,6 @@ Test(sampler_cuts, greedy_and_neutral_values_change_nothing)
     reset(a, &plain);
     reset(b, &loud);
     cr_assert_eq(pick(a, row), pick(b, row));
-    sampler_free(a);
-    sampler_free(b);
+    sampler_maker_free(a);
+    sampler_maker_free(b);
 }
