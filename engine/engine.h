@@ -97,6 +97,8 @@ void engine_pages_unref(Engine *engine, const PageSet *set);
 const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n);
 const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy); /* NULL past the last */
 KvUsage engine_kv_usage(const Engine *engine);
+/* Bytes that a sequence of n tokens takes at most while it is built, images included. */
+uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tokens);
 
 /*
  * A page's bytes, for swap and session files. An open page of a quantised class has those of its image, which are not

@@ -30,8 +30,11 @@ typedef struct Request {
     bool want_logprobs;
     uint32_t n_top_logprobs;   /* 0..20 */
     bool want_prompt_logprobs; /* completions with echo and logprobs */
-    int64_t priority;          /* among waiting requests lower ones run first; equal ones first in, first out */
-    uint64_t deadline_usec;    /* monotonic; 0: none */
+    uint32_t policy;           /* PolicyId: how it attends; 0 is dense */
+    const char *cache_salt;    /* [n_cache_salt]; requests share prefixes only with those of the same salt */
+    uint32_t n_cache_salt;
+    int64_t priority;       /* lower ones are served earlier (schedule = priority); equal ones first come first */
+    uint64_t deadline_usec; /* monotonic; 0: none */
     uint64_t arrival_usec;
     Error *failure; /* made with the request, so that its EVENT_FAILED needs no memory; the engine's business */
 } Request;
