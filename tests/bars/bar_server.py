@@ -42,11 +42,11 @@ def post(port, path, body):
 
 
 @contextlib.contextmanager
-def server(*options):
+def server(*options, model=MODEL):
     """Yields (process, port, seconds from exec to /health = 200)."""
     port = free_port()
     began = time.monotonic()
-    process = subprocess.Popen([BINARY, "serve", "-m", MODEL, "--port", str(port), *options], stdin=subprocess.DEVNULL,
+    process = subprocess.Popen([BINARY, "serve", "-m", model, "--port", str(port), *options], stdin=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
     try:
         while status_of(port, "/health") != 200:

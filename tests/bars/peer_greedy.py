@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""usage: peer_greedy.py MODEL N_TOKENS <PROMPTS.json
+"""usage: peer_greedy.py MODEL N_TOKENS [f32] <PROMPTS.json
 llama.cpp's greedy tokens for prompts of token ids, with the log-probability of each and its margin to the second best, as
-JSON; for a Python that has llama-cpp-python. Repacked weights stay off: their AMX path crashes on rows of 576."""
+JSON; for a Python that has llama-cpp-python. f32: fp32 instead of f16 keys and
+values. Repacked weights stay off: their AMX path crashes on rows of 576."""
 import json
 import sys
 
@@ -36,5 +37,12 @@ def greedy(model, prompt, n_tokens):
 
 
 low.llama_model_default_params = plain_params
-llama = Llama(sys.argv[1], n_ctx=512, n_threads=1, n_threads_batch=1, verbose=False, logits_all=True)
-json.dump([greedy(llama, prompt, int(sys.argv[2])) for prompt in json.load(sys.stdin)], sys.stdout)
+
+
+def load(path, **options):
+    return Llama(path, n_ctx=512, n_threads=1, n_threads_batch=1, verbose=False, logits_all=True, **options)
+
+
+if __name__ == "__main__":
+    model = load(sys.argv[1], **({"type_k": 0, "type_v": 0} if sys.argv[3:] == ["f32"] else {}))
+    json.dump([greedy(model, prompt, int(sys.argv[2])) for prompt in json.load(sys.stdin)], sys.stdout)
