@@ -5,8 +5,10 @@
  * error.
  */
 #pragma once
+#include "kernels/attention/attend.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/kv_append.h"
+#include "kernels/attention/kv_store.h"
 #include "kernels/linear/matmul.h"
 #include "kernels/pointwise/embed.h"
 #include "kernels/pointwise/glu.h"
@@ -27,6 +29,8 @@ typedef struct KernelTable {
     bool (*rope)(const RopeParams *, Stream);
     bool (*kv_append)(const KvAppendParams *, Stream);
     bool (*attention)(const AttentionParams *, Stream);
+    bool (*kv_store)(const KvStoreParams *, Stream);
+    bool (*attend)(const AttendParams *, Stream);
     bool (*glu)(const GluParams *, Stream);
     bool (*softcap)(const SoftcapParams *, Stream);
     bool (*vector_add)(const VectorAddParams *, Stream);

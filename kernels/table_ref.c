@@ -16,6 +16,8 @@ ROW(rope_table, RopeTableParams)
 ROW(rope, RopeParams)
 ROW(kv_append, KvAppendParams)
 ROW(attention, AttentionParams)
+ROW(kv_store, KvStoreParams)
+ROW(attend, AttendParams)
 ROW(glu, GluParams)
 ROW(softcap, SoftcapParams)
 ROW(vector_add, VectorAddParams)
@@ -31,6 +33,8 @@ const KernelTable *kernels_ref(void)
         .rope = run_rope,
         .kv_append = run_kv_append,
         .attention = run_attention,
+        .kv_store = run_kv_store,
+        .attend = run_attend,
         .glu = run_glu,
         .softcap = run_softcap,
         .vector_add = run_vector_add,

@@ -12,6 +12,8 @@ const KernelTable *ISA(kernels_table)(void)
         .rope = ISA(rope),
         .kv_append = ISA(kv_append),
         .attention = ISA(attention),
+        .kv_store = ISA(kv_store),
+        .attend = ISA(attend),
         .glu = ISA(glu),
         .softcap = ISA(softcap),
         .vector_add = ISA(vector_add),

@@ -5,8 +5,9 @@
  * accumulation. A row's result is a function of its position, its plan and the stored keys alone: not of other rows,
  * threads, chunks, and a plan that shows the same keys gives the same bits, however it says so.
  *
- * Scale: applied in the kernel. Log-sum-exp: natural base. A row that sees no key has out = 0. Query head h reads KV
- * head h / (n_heads / n_kv_heads).
+ * Scale: applied in the kernel. A row that sees no key has out = 0. Query head h reads KV head h / (n_heads /
+ * n_kv_heads). A NaN or an infinity in a key or value that a row sees makes its result NaN or infinite: a product q k
+ * that is not finite counts as NaN.
  */
 #pragma once
 #include "kernels/attention/kv_page.h"
@@ -14,6 +15,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+enum { ATTEND_MAX_DIM = 4096 };
 
 typedef struct AttendParams {
     const float *q; /* [rows of the batch, n_heads, k_dim], rotated */
@@ -28,6 +31,7 @@ typedef struct AttendParams {
 
 /* max_context: the largest position + 1 that will ever be asked for. */
 size_t attend_scratch_bytes(uint32_t n_workers, uint32_t n_heads, uint32_t head_dim, uint32_t max_context);
+/* Refuses what it has no variant for: heads of more than ATTEND_MAX_DIM channels. */
 bool attend_ref(const AttendParams *params);
 
 #ifdef __cplusplus

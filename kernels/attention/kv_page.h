@@ -2,10 +2,11 @@
 /*
  * The memory of keys and values. A page is KV_PAGE_TOKENS tokens of every slot of its class; a slot is one (layer, KV
  * head). A slot of a page is KV_PAGE_SECTORS sector images, each K, V and their scales in one piece (KV fact 4):
- *   K  blocks of [16 tokens][16 bytes of channels], block after block along the channels, so that a prefix of the
- * channels is a prefix of the bytes; the last block is padded with zeros V  [16 tokens][v_dim channels] K scales, V
- * scales  [16 tokens] of KvScale, quantised types only; the image is padded to 64 bytes int4 puts even channels in the
- * low half of a byte. Any thread.
+ *   K: blocks of [16 tokens][16 bytes of channels], block after block along the channels, so that a prefix of the
+ *      channels is a prefix of the bytes; the last block is padded with zeros
+ *   V: [16 tokens][v_dim channels]
+ *   K scales, V scales: [16 tokens] of KvScale, quantised types only; the image is padded to 64 bytes
+ * int8 and int4 are unsigned; int4 puts even channels in the low half of a byte. Any thread.
  */
 #pragma once
 #include "kernels/attention/plan.h"
@@ -16,7 +17,10 @@ extern "C" {
 
 typedef enum KvType { KV_F32, KV_F16, KV_BF16, KV_F8, KV_INT8, KV_INT4, KV_N_TYPES } KvType;
 
-/* Of one token and head, f16 bits: x = scale * q + zero; f8 (e4m3): zero is 0. A constant vector has scale 0. */
+/*
+ * Of one token and head, f16 bits: x = scale * q + zero; f8 (e4m3): zero is 0. Integers: a constant vector has scale 0.
+ * A vector that holds a NaN or an infinity has NaN scales, so that it reads as NaN (kv_value.h).
+ */
 typedef struct KvScale {
     uint16_t scale, zero;
 } KvScale;
@@ -25,6 +29,7 @@ typedef struct KvLayout {
     KvType type;
     uint32_t k_dim, v_dim;                             /* channels */
     uint32_t v_offset, k_scale_offset, v_scale_offset; /* bytes from the start of a sector image */
+    uint32_t v_row_bytes;                              /* of one token */
     uint32_t sector_bytes;                             /* multiple of 64 */
     size_t slot_bytes;                                 /* KV_PAGE_SECTORS sectors */
 } KvLayout;
@@ -53,7 +58,7 @@ typedef struct KvPages {
 
 /* Where a KV head of a layer is found. */
 typedef struct KvHead {
-    uint32_t class; /* index into AttnSpan.classes */
+    uint32_t class_index; /* into KvSpan.classes */
     uint32_t slot;
 } KvHead;
 
@@ -77,6 +82,21 @@ KvLayout kv_layout(KvType type, uint32_t k_dim, uint32_t v_dim);
 /* One token (0..63) of a slot, as floats; put: rounds to nearest even or quantises. Plain loops: the definition. */
 void kv_slot_get(const KvLayout *layout, const char *slot, uint32_t token, float *ret_k, float *ret_v);
 void kv_slot_put(const KvLayout *layout, char *slot, uint32_t token, const float *k, const float *v);
+
+static inline char *kv_slot_at(const KvPool *pool, uint32_t page, uint32_t slot)
+{
+    return pool->base + page * pool->page_bytes + slot * pool->layout.slot_bytes;
+}
+
+/* The slot's logical page `page` as a query (or a new token) whose own page is own_page finds it, and its layout. */
+static inline char *kv_pages_slot(const KvPages *pages, uint32_t page, uint32_t own_page, uint32_t slot,
+                                  const KvLayout **ret_layout)
+{
+    bool is_image = pages->images && page == own_page;
+    const KvPool *pool = is_image ? pages->image_pool : pages->pool;
+    *ret_layout = &pool->layout;
+    return kv_slot_at(pool, is_image ? pages->images[page - pages->first_image] : pages->pages[page], slot);
+}
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes the keys (rotated at their true positions) and values of new rows into their open pages, rounding to nearest
- * even; then closes (kv_close) every page of a quantised class that the rows fill: its image is quantised into the
- * stored page.
+ * even; then closes every page of a quantised class that the rows fill: its image is quantised into the stored page.
  */
 #pragma once
 #include "kernels/attention/kv_page.h"

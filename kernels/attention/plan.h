@@ -26,3 +26,21 @@ static inline bool plan_sees_range(const AttnPlan *plan, uint32_t query, uint32_
 {
     return key <= query && (key < plan->sink || query - key < plan->recent);
 }
+
+static inline bool plan_lists(const AttnPlan *plan, uint32_t sector)
+{
+    uint32_t low = 0, high = plan->n_list;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (plan->list[middle] < sector)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < plan->n_list && plan->list[low] == sector;
+}
+
+static inline bool plan_sees(const AttnPlan *plan, uint32_t query, uint32_t key)
+{
+    return plan_sees_range(plan, query, key) || (key <= query && plan_lists(plan, key / KV_SECTOR_TOKENS));
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/attention/attend.h"
+
+#include <math.h>
+
+/* One query head of one row. */
+typedef struct Query {
+    const AttendParams *params;
+    const KvPages *pages;
+    const AttnPlan *plan;
+    const float *q;
+    uint32_t slot, position;
+} Query;
+
+/* Key and value at a position as the query reads them; returns its score, with what is not finite made NaN. */
+static double read_key(const Query *query, uint32_t key, float *ret_v)
+{
+    float k[ATTEND_MAX_DIM];
+    const KvLayout *layout;
+    const char *slot =
+        kv_pages_slot(query->pages, key / KV_PAGE_TOKENS, query->position / KV_PAGE_TOKENS, query->slot, &layout);
+    kv_slot_get(layout, slot, key % KV_PAGE_TOKENS, k, ret_v);
+    double sum = 0, cap = query->params->softcap;
+    for (uint32_t c = 0; c < query->params->k_dim; c++) sum += (double)query->q[c] * k[c];
+    double scaled = isfinite(sum) ? query->params->scale * sum : (double)NAN;
+    return cap > 0 ? cap * tanh(scaled / cap) : scaled;
+}
+
+/* Scores are formed twice so that no array of the context's length is needed. */
+static void attend_query(const Query *query, float *out)
+{
+    uint32_t v_dim = query->params->v_dim;
+    float v[ATTEND_MAX_DIM];
+    double max = -INFINITY, sum = 0;
+    for (uint32_t key = 0; key <= query->position; key++)
+        if (plan_sees(query->plan, query->position, key)) max = fmax(max, read_key(query, key, v));
+    for (uint32_t c = 0; c < v_dim; c++) out[c] = 0;
+    for (uint32_t key = 0; key <= query->position; key++) {
+        if (!plan_sees(query->plan, query->position, key)) continue;
+        double weight = exp(read_key(query, key, v) - max);
+        sum += weight;
+        for (uint32_t c = 0; c < v_dim; c++) out[c] += (float)weight * v[c];
+    }
+    for (uint32_t c = 0; c < v_dim && sum != 0; c++) out[c] = (float)(out[c] / sum);
+}
+
+bool attend_ref(const AttendParams *params)
+{
+    if (params->k_dim > ATTEND_MAX_DIM || params->v_dim > ATTEND_MAX_DIM) return false;
+    uint32_t group = params->n_heads / params->n_kv_heads;
+    for (uint32_t s = 0; s < params->n_spans; s++) {
+        const KvSpan *span = &params->spans[s];
+        for (uint32_t i = 0; i < span->n_rows * params->n_heads; i++) {
+            size_t at = (size_t)span->first_row * params->n_heads + i;
+            uint32_t kv_head = i % params->n_heads / group;
+            const KvHead *head = &span->heads[kv_head];
+            Query query = {.params = params,
+                           .pages = &span->classes[head->class_index],
+                           .plan = &span->plans[kv_head],
+                           .q = params->q + at * params->k_dim,
+                           .slot = head->slot,
+                           .position = span->first_pos + i / params->n_heads};
+            attend_query(&query, params->out + at * params->v_dim);
+        }
+    }
+    return true;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/kernels/paged.h"
+#include "tests/support/weights.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPARE_SLOTS = 1, SPARE_PAGES = 2 };
+
+static void *must(void *p)
+{
+    cr_assert_not_null(p);
+    return p;
+}
+
+static KvPool new_pool(const PagedShape *shape, KvType type, uint32_t n_pages)
+{
+    KvPool pool = {.layout = kv_layout(type, shape->k_dim, shape->v_dim)};
+    pool.page_bytes = (shape->n_kv_heads + SPARE_SLOTS) * pool.layout.slot_bytes;
+    pool.base = must(malloc(pool.page_bytes * n_pages + 1));
+    memset(pool.base, 0xFF, pool.page_bytes * n_pages + 1);
+    return pool;
+}
+
+static uint32_t *shuffled(uint64_t *seed, uint32_t n)
+{
+    uint32_t *numbers = must(malloc(n * sizeof *numbers));
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t j = (uint32_t)((random_float(seed) + 1) / 2 * (float)(i + 1));
+        if (j > i) j = i;
+        numbers[i] = numbers[j];
+        numbers[j] = i;
+    }
+    return numbers;
+}
+
+static float *floats(uint64_t *seed, size_t n, float scale)
+{
+    float *x = must(malloc((n + 1) * sizeof *x));
+    random_floats(seed, x, n, scale);
+    return x;
+}
+
+Paged *paged_new(PagedShape shape, uint32_t n_tokens, uint64_t seed)
+{
+    Paged *paged = must(calloc(1, sizeof *paged));
+    paged->shape = shape;
+    paged->n_tokens = n_tokens;
+    paged->n_pages = n_tokens / KV_PAGE_TOKENS + 1;
+    bool is_quantised = kv_type_info(shape.type)->is_quantised;
+    paged->pool = new_pool(&shape, shape.type, paged->n_pages + SPARE_PAGES);
+    paged->image_pool = new_pool(&shape, KV_BF16, is_quantised ? paged->n_pages + SPARE_PAGES : 0);
+    paged->numbers = shuffled(&seed, paged->n_pages + SPARE_PAGES);
+    paged->images = shuffled(&seed, paged->n_pages + SPARE_PAGES);
+    paged->pages = (KvPages){.pool = &paged->pool,
+                             .pages = paged->numbers,
+                             .image_pool = is_quantised ? &paged->image_pool : NULL,
+                             .images = is_quantised ? paged->images : NULL};
+    for (uint32_t h = 0; h < shape.n_kv_heads; h++) paged->heads[h].slot = shape.n_kv_heads - h;
+    paged_set_plan(paged, (AttnPlan){.recent = PLAN_ALL});
+    paged->k = floats(&seed, (size_t)n_tokens * shape.n_kv_heads * shape.k_dim, 1);
+    paged->v = floats(&seed, (size_t)n_tokens * shape.n_kv_heads * shape.v_dim, 1);
+    paged->q = floats(&seed, (size_t)n_tokens * shape.n_heads * shape.k_dim, 4);
+    KvSpan all = paged_span(paged, 0, n_tokens, 0);
+    KvStoreParams store = paged_store_params(paged, &all, 1);
+    cr_assert(kv_store_ref(&store));
+    return paged;
+}
+
+void paged_free(Paged *paged)
+{
+    free(paged->pool.base);
+    free(paged->image_pool.base);
+    free(paged->numbers);
+    free(paged->images);
+    free(paged->k);
+    free(paged->v);
+    free(paged->q);
+    free(paged);
+}
+
+void paged_set_plan(Paged *paged, AttnPlan plan)
+{
+    for (uint32_t h = 0; h < paged->shape.n_kv_heads; h++) paged->plans[h] = plan;
+}
+
+KvSpan paged_span(const Paged *paged, uint32_t first_row, uint32_t n_rows, uint32_t first_pos)
+{
+    return (KvSpan){.classes = &paged->pages,
+                    .heads = paged->heads,
+                    .plans = paged->plans,
+                    .first_row = first_row,
+                    .n_rows = n_rows,
+                    .first_pos = first_pos};
+}
+
+KvStoreParams paged_store_params(const Paged *paged, const KvSpan *spans, uint32_t n_spans)
+{
+    const PagedShape *s = &paged->shape;
+    return (KvStoreParams){paged->k, paged->v, spans, n_spans, s->n_kv_heads, s->k_dim, s->v_dim};
+}
+
+size_t paged_out_floats(const Paged *paged, uint32_t n_rows)
+{
+    return (size_t)n_rows * paged->shape.n_heads * paged->shape.v_dim;
+}
+
+float *paged_attend(const Paged *paged, AttendFn attend, Stream stream, uint32_t first_pos, uint32_t n_rows)
+{
+    const PagedShape *s = &paged->shape;
+    KvSpan span = paged_span(paged, 0, n_rows, first_pos);
+    uint32_t n_workers = stream.pool ? threads_count(stream.pool) : 1, dim = s->k_dim > s->v_dim ? s->k_dim : s->v_dim;
+    float *out = must(malloc((paged_out_floats(paged, n_rows) + 1) * sizeof *out));
+    AttendParams params = {.q = paged->q + (size_t)first_pos * s->n_heads * s->k_dim,
+                           .out = out,
+                           .spans = &span,
+                           .n_spans = 1,
+                           .n_heads = s->n_heads,
+                           .n_kv_heads = s->n_kv_heads,
+                           .k_dim = s->k_dim,
+                           .v_dim = s->v_dim,
+                           .scale = 0.3f};
+    params.scratch = must(malloc(attend_scratch_bytes(n_workers, s->n_heads, dim, first_pos + n_rows)));
+    cr_assert(attend(&params, stream));
+    free(params.scratch);
+    return out;
+}
