@@ -29,6 +29,11 @@ extern const ConfigCommand config_commands[];
 extern const size_t config_n_commands;
 const char *config_command_name(CommandId command);
 
+enum { CONFIG_LIST_MAX = 16 };
+typedef struct ConfigList {
+    uint32_t n, at[CONFIG_LIST_MAX];
+} ConfigList;
+
 typedef struct Config {
     Arena arena;
     const char *config; /* path of the file that was read; NULL: none */
@@ -75,7 +80,7 @@ typedef struct Config {
     const char *shape; /* inspect --shape */
     bool tensors;      /* inspect --tensors: list them all */
     /* bench */
-    const char *prefill, *depth; /* lists of tokens, such as "0,2048", or "none" */
+    ConfigList prefill, depth; /* tokens */
     uint32_t decode, repetitions;
     const char *row; /* of the kernels' table; NULL: the best */
     bool kernels;

@@ -138,9 +138,9 @@ const ConfigOption config_options[] = {
     {"tensors", .kind = OPTION_FLAG, FIELD(tensors), .fallback = "off", .commands = CMD_INSPECT,
      .help = "list every tensor"},
 
-    {"prefill", .kind = OPTION_TEXT, FIELD(prefill), .fallback = "512", .commands = CMD_BENCH,
-     .metavar = "TOKENS[,TOKENS...]", .help = "prompt lengths to time, or none"},
-    {"depth", .kind = OPTION_TEXT, FIELD(depth), .fallback = "0,2048", .commands = CMD_BENCH,
+    {"prefill", .kind = OPTION_LIST, FIELD(prefill), .fallback = "512", .min = 1, .max = 1u << 24,
+     .commands = CMD_BENCH, .metavar = "TOKENS[,TOKENS...]", .help = "prompt lengths to time, or none"},
+    {"depth", .kind = OPTION_LIST, FIELD(depth), .fallback = "0,2048", .max = 1u << 24, .commands = CMD_BENCH,
      .metavar = "TOKENS[,TOKENS...]", .help = "tokens that stand before those whose decoding is timed, or none"},
     {"decode", .kind = OPTION_TOKENS, FIELD(decode), .fallback = "32", .min = 1, .max = 1u << 16, .commands = CMD_BENCH,
      .metavar = "TOKENS", .help = "tokens decoded at each depth"},

@@ -16,6 +16,7 @@ typedef enum OptionKind {
     OPTION_SECONDS, /* the same, with s, m, h; none is 0 */
     OPTION_REAL,    /* float */
     OPTION_CHOICE,  /* an enum of 4 bytes */
+    OPTION_LIST,    /* ConfigList of numbers as OPTION_TOKENS has them; none is the empty list */
 } OptionKind;
 
 typedef struct OptionChoice {
@@ -33,7 +34,7 @@ typedef struct ConfigOption {
     uint32_t rival_offset; /* of a text that yields when the command line gives this option; 0: none */
     const char *fallback;  /* default, in the option's own notation; NULL: the field stays NULL */
     const char *shown;     /* how help shows the default when the notation would not tell; NULL: as it is */
-    uint64_t min, max;     /* whole numbers */
+    uint64_t min, max;     /* whole numbers, those of lists too */
     double real_min, real_max;
     const OptionChoice *choices;
     const char *section; /* of the file; NULL: not in a file, this run only */

@@ -12,7 +12,8 @@ typedef struct Unit {
     uint32_t kinds; /* bits: 1 << OptionKind */
 } Unit;
 
-enum { BYTES = 1 << OPTION_BYTES, TOKENS = 1 << OPTION_TOKENS, SECONDS = 1 << OPTION_SECONDS };
+enum { MAX_WHOLE_CHARS = 32 };
+enum { BYTES = 1 << OPTION_BYTES, TOKENS = 1 << OPTION_TOKENS | 1 << OPTION_LIST, SECONDS = 1 << OPTION_SECONDS };
 
 static const Unit units[] = {
     {"", 1, BYTES | TOKENS | SECONDS | 1 << OPTION_INTEGER},
@@ -37,6 +38,7 @@ static const char *const kind_wants[] = {
     [OPTION_BYTES] = "a size such as 512K, 32MiB or 4G (powers of 1024)",
     [OPTION_SECONDS] = "whole seconds, or a time such as 90s, 5m or 1h, or none",
     [OPTION_REAL] = "a number",
+    [OPTION_LIST] = "none or whole numbers with commas between them",
 };
 
 static bool refuse(const ConfigOption *option, const char *text, Error *error)
@@ -60,7 +62,7 @@ static bool out_of_range(const ConfigOption *option, const char *text, Error *er
                            (unsigned long long)option->min, (unsigned long long)option->max);
 }
 
-static bool set_whole(const ConfigOption *option, const char *text, void *field, Error *error)
+static bool read_whole(const ConfigOption *option, const char *text, uint64_t *ret_value, Error *error)
 {
     uint64_t value = 0, factor = 1;
     bool fits = true;
@@ -72,12 +74,43 @@ static bool set_whole(const ConfigOption *option, const char *text, void *field,
     if (!none && (p == text || !find_factor(p, option->kind, &factor))) return refuse(option, text, error);
     fits &= !__builtin_mul_overflow(value, factor, &value);
     if (!fits || value < option->min || value > option->max) return out_of_range(option, text, error);
+    *ret_value = value;
+    return true;
+}
+
+static bool set_whole(const ConfigOption *option, const char *text, void *field, Error *error)
+{
+    uint64_t value;
+    if (!read_whole(option, text, &value, error)) return false;
     if (option->width == sizeof(uint16_t))
         *(uint16_t *)field = (uint16_t)value;
     else if (option->width == sizeof(uint32_t))
         *(uint32_t *)field = (uint32_t)value;
     else
         *(uint64_t *)field = value;
+    return true;
+}
+
+static bool set_list(const ConfigOption *option, const char *text, void *field, Error *error)
+{
+    ConfigList list = {0};
+    const char *at = text, *end = text + strlen(text);
+    if (!strcmp(text, "none")) at = end + 1;
+    while (at <= end) {
+        char number[MAX_WHOLE_CHARS];
+        uint64_t value;
+        size_t n = strcspn(at, ",");
+        if (n >= sizeof number) return refuse(option, text, error);
+        memcpy(number, at, n);
+        number[n] = '\0';
+        if (!read_whole(option, number, &value, error)) return false;
+        if (list.n == CONFIG_LIST_MAX)
+            return error_set_param(error, ERR_INVALID, option->name, "'%s' has more than %d numbers", text,
+                                   CONFIG_LIST_MAX);
+        list.at[list.n++] = (uint32_t)value;
+        at += n + 1;
+    }
+    memcpy(field, &list, sizeof list);
     return true;
 }
 
@@ -140,6 +173,8 @@ static bool set_field(const ConfigOption *option, const char *text, Config *conf
         return set_real(option, text, field, error);
     case OPTION_CHOICE:
         return set_choice(option, text, field, error);
+    case OPTION_LIST:
+        return set_list(option, text, field, error);
     case OPTION_INTEGER:
     case OPTION_TOKENS:
     case OPTION_BYTES:

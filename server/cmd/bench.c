@@ -52,7 +52,8 @@ double bench_read_ceiling(ThreadPool *pool, const uint8_t *block, size_t n_bytes
     return (double)n_bytes / best;
 }
 
-bool bench_find_row(const char *name, const KernelTable **ret_row, Error *error)
+/* The row of --row, or the best one; an error lists those that this machine can run. */
+static bool find_row(const char *name, const KernelTable **ret_row, Error *error)
 {
     char names[128] = "";
     const KernelTable *row = kernels_cpu();
@@ -68,13 +69,15 @@ bool bench_find_row(const char *name, const KernelTable **ret_row, Error *error)
 
 static int bench(const Config *config, Error *error)
 {
+    const KernelTable *row = NULL;
     if (!config->kernels && !config->model) {
         error_set(error, ERR_INVALID, "'bench' wants --model PATH, or --kernels");
         return 2;
     }
+    if (!find_row(config->row, &row, error)) return 2;
     Buffer out;
     buffer_init(&out, MAX_REPORT_BYTES);
-    bool ok = config->kernels ? bench_kernels(config, &out, error) : bench_model(config, &out, error);
+    bool ok = config->kernels ? bench_kernels(config, row, &out, error) : bench_model(config, row, &out, error);
     if (ok && (fwrite(out.data, 1, out.n, stdout) != out.n || fflush(stdout)))
         ok = error_set(error, ERR_IO, "cannot write the report");
     buffer_done(&out);

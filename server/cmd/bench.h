@@ -16,9 +16,6 @@ BenchSpread bench_spread(double *values, size_t n);
 /* Bytes a microsecond that the pool reads from a block: the best of several passes. */
 double bench_read_ceiling(ThreadPool *pool, const uint8_t *block, size_t n_bytes);
 
-/* The row of --row, or the best one; an error lists those that this machine can run. */
-LW_CHECK bool bench_find_row(const char *name, const KernelTable **ret_row, Error *error);
-
 /* Append the report to out: text, or one JSON object with --json. */
-LW_CHECK bool bench_model(const Config *config, Buffer *out, Error *error);
-LW_CHECK bool bench_kernels(const Config *config, Buffer *out, Error *error);
+LW_CHECK bool bench_model(const Config *config, const KernelTable *row, Buffer *out, Error *error);
+LW_CHECK bool bench_kernels(const Config *config, const KernelTable *row, Buffer *out, Error *error);

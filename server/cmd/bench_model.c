@@ -9,61 +9,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LENGTHS = 16, MAX_LENGTH = 1 << 24, WARM_UP_TOKENS = 2, MIN_BLOCK = 16 << 20, MAX_BLOCK = 512 << 20 };
-
-typedef struct Lengths {
-    uint32_t n, at[MAX_LENGTHS]; /* tokens */
-} Lengths;
+enum { WARM_UP_TOKENS = 2, MIN_BLOCK = 16 << 20, MAX_BLOCK = 512 << 20 };
 
 typedef struct ModelBench {
     const Config *config;
     Engine *engine;
-    SeqId seq; /* closes with the engine */
-    Lengths prefill, depth;
+    SeqId seq;             /* closes with the engine */
     uint32_t *tokens;      /* [engine_context] */
     double *rates;         /* [repetitions] tokens a second */
     uint64_t weight_bytes; /* that one decode step reads */
     double ceiling;        /* bytes a microsecond */
     uint32_t n_threads;
     uint64_t block_bytes; /* that the ceiling was measured over */
-    BenchSpread prefill_rates[MAX_LENGTHS], decode_rates[MAX_LENGTHS];
+    BenchSpread prefill_rates[CONFIG_LIST_MAX], decode_rates[CONFIG_LIST_MAX];
     double fraction_done;
     Progress progress;
 } ModelBench;
 
-/* "none" is the empty list. */
-static bool parse_lengths(const char *option, const char *text, uint32_t min, Lengths *ret_lengths, Error *error)
-{
-    Lengths lengths = {0};
-    const char *at = text, *end = text + strlen(text);
-    if (!strcmp(text, "none")) at = end + 1;
-    while (at <= end) {
-        char *stop = NULL;
-        unsigned long value = *at >= '0' && *at <= '9' ? strtoul(at, &stop, 10) : 0;
-        if (!stop || value < min || value > MAX_LENGTH || lengths.n == MAX_LENGTHS || (*stop != ',' && *stop != '\0'))
-            return error_set_param(error, ERR_INVALID, option,
-                                   "--%s: '%s' is neither none nor a list of up to %d numbers from %u to %d", option,
-                                   text, MAX_LENGTHS, min, MAX_LENGTH);
-        lengths.at[lengths.n++] = (uint32_t)value;
-        at = stop + 1;
-    }
-    *ret_lengths = lengths;
-    return true;
-}
-
 static bool check_context(const ModelBench *bench, Error *error)
 {
     uint64_t room = engine_context(bench->engine);
-    for (uint32_t i = 0; i < bench->prefill.n; i++)
-        if (bench->prefill.at[i] > room)
+    for (uint32_t i = 0; i < bench->config->prefill.n; i++)
+        if (bench->config->prefill.at[i] > room)
             return error_set_param(error, ERR_CONTEXT_LENGTH, "prefill",
-                                   "--prefill: %u tokens exceed the context of %u", bench->prefill.at[i],
+                                   "--prefill: %u tokens exceed the context of %u", bench->config->prefill.at[i],
                                    (uint32_t)room);
-    for (uint32_t i = 0; i < bench->depth.n; i++)
-        if (bench->depth.at[i] + (uint64_t)bench->config->decode > room)
+    for (uint32_t i = 0; i < bench->config->depth.n; i++)
+        if (bench->config->depth.at[i] + (uint64_t)bench->config->decode > room)
             return error_set_param(error, ERR_CONTEXT_LENGTH, "depth",
-                                   "--depth: %u and %u decoded tokens exceed the context of %u", bench->depth.at[i],
-                                   bench->config->decode, (uint32_t)room);
+                                   "--depth: %u and %u decoded tokens exceed the context of %u",
+                                   bench->config->depth.at[i], bench->config->decode, (uint32_t)room);
     return true;
 }
 
@@ -99,12 +74,9 @@ static uint64_t decode_weight_bytes(const Engine *engine)
     return n_bytes;
 }
 
-static bool open_engine(ModelBench *bench, Error *error)
+static bool open_engine(ModelBench *bench, const KernelTable *row, Error *error)
 {
-    const KernelTable *kernels = NULL;
-    if (!bench_find_row(bench->config->row, &kernels, error) ||
-        !open_model(bench->config, kernels, &bench->progress, &bench->engine, &bench->seq, error))
-        return false;
+    if (!open_model(bench->config, row, &bench->progress, &bench->engine, &bench->seq, error)) return false;
     bench->weight_bytes = decode_weight_bytes(bench->engine);
     return true;
 }
@@ -139,7 +111,7 @@ static bool run_until(ModelBench *bench, uint32_t end, uint32_t chunk, bool ever
 static bool time_steps(ModelBench *bench, uint32_t begin, uint32_t end, bool decode, BenchSpread *ret_rates,
                        Error *error)
 {
-    uint32_t n = bench->config->repetitions, n_kinds = bench->prefill.n + bench->depth.n;
+    uint32_t n = bench->config->repetitions, n_kinds = bench->config->prefill.n + bench->config->depth.n;
     uint32_t chunk = decode ? 1 : engine_max_batch_rows(bench->engine);
     uint32_t warm_end = decode && end - begin > WARM_UP_TOKENS ? begin + WARM_UP_TOKENS : end;
     if (!run_until(bench, warm_end, chunk, decode, error)) return false;
@@ -162,10 +134,10 @@ static bool measure(ModelBench *bench, Error *error)
     uint32_t chunk = engine_max_batch_rows(bench->engine), decode = bench->config->decode;
     bool ok = true;
     progress_begin(&bench->progress, "timing");
-    for (uint32_t i = 0; ok && i < bench->prefill.n; i++)
-        ok = time_steps(bench, 0, bench->prefill.at[i], false, &bench->prefill_rates[i], error);
-    for (uint32_t i = 0; ok && i < bench->depth.n; i++) {
-        uint32_t depth = bench->depth.at[i];
+    for (uint32_t i = 0; ok && i < bench->config->prefill.n; i++)
+        ok = time_steps(bench, 0, bench->config->prefill.at[i], false, &bench->prefill_rates[i], error);
+    for (uint32_t i = 0; ok && i < bench->config->depth.n; i++) {
+        uint32_t depth = bench->config->depth.at[i];
         engine_seq_truncate(bench->engine, bench->seq, 0);
         ok = run_until(bench, depth, chunk, false, error) &&
              time_steps(bench, depth, depth + decode, true, &bench->decode_rates[i], error);
@@ -177,7 +149,7 @@ static bool measure(ModelBench *bench, Error *error)
 /* What the token in the middle of the run has to read. */
 static double decode_bytes(const ModelBench *bench, uint32_t i)
 {
-    uint64_t n_tokens = bench->depth.at[i] + (uint64_t)(bench->config->decode + 1) / 2;
+    uint64_t n_tokens = bench->config->depth.at[i] + (uint64_t)(bench->config->decode + 1) / 2;
     return (double)(bench->weight_bytes +
                     shape_kv_bytes(engine_shape(bench->engine), bench->config->kv_type, n_tokens));
 }
@@ -206,14 +178,14 @@ static bool write_json(const ModelBench *bench, Buffer *out, Error *error)
               dtype_info(config->kv_type)->name, config->prefill_chunk, config->repetitions);
     json_rawf(&json, ",\"weight_bytes\":%llu,\"read_ceiling\":{\"bytes\":%llu,\"gb_per_second\":%.3f},\"prefill\":[",
               (unsigned long long)bench->weight_bytes, (unsigned long long)bench->block_bytes, bench->ceiling / 1e3);
-    for (uint32_t i = 0; i < bench->prefill.n; i++) {
-        json_rawf(&json, "%s{\"tokens\":%u,", i ? "," : "", bench->prefill.at[i]);
+    for (uint32_t i = 0; i < bench->config->prefill.n; i++) {
+        json_rawf(&json, "%s{\"tokens\":%u,", i ? "," : "", bench->config->prefill.at[i]);
         write_rates(&json, bench->prefill_rates[i]);
         json_raw(&json, "}");
     }
     json_raw(&json, "],\"decode\":[");
-    for (uint32_t i = 0; i < bench->depth.n; i++) {
-        json_rawf(&json, "%s{\"depth\":%u,\"tokens\":%u,", i ? "," : "", bench->depth.at[i], config->decode);
+    for (uint32_t i = 0; i < bench->config->depth.n; i++) {
+        json_rawf(&json, "%s{\"depth\":%u,\"tokens\":%u,", i ? "," : "", bench->config->depth.at[i], config->decode);
         write_rates(&json, bench->decode_rates[i]);
         json_rawf(&json, ",\"bytes_per_token\":%.0f,\"floor_percent\":%.2f}", decode_bytes(bench, i),
                   floor_percent(bench, i));
@@ -232,27 +204,25 @@ static bool write_text(const ModelBench *bench, Buffer *out, Error *error)
               buffer_printf(out, error, "reading %.0f MiB: %.2f GB/s\n\n%-28s %10s %10s %10s\n",
                             (double)bench->block_bytes / (1 << 20), bench->ceiling / 1e3, "tokens a second", "median",
                             "min", "max");
-    for (uint32_t i = 0; ok && i < bench->prefill.n; i++) {
+    for (uint32_t i = 0; ok && i < bench->config->prefill.n; i++) {
         BenchSpread rates = bench->prefill_rates[i];
-        ok = buffer_printf(out, error, "prefill of %-17u %10.1f %10.1f %10.1f\n", bench->prefill.at[i], rates.median,
-                           rates.min, rates.max);
+        ok = buffer_printf(out, error, "prefill of %-17u %10.1f %10.1f %10.1f\n", bench->config->prefill.at[i],
+                           rates.median, rates.min, rates.max);
     }
-    for (uint32_t i = 0; ok && i < bench->depth.n; i++) {
+    for (uint32_t i = 0; ok && i < bench->config->depth.n; i++) {
         BenchSpread rates = bench->decode_rates[i];
         ok = buffer_printf(
             out, error, "decode of %-5u at %-9u %10.1f %10.1f %10.1f   %.1f %% of the bytes-bound floor\n",
-            config->decode, bench->depth.at[i], rates.median, rates.min, rates.max, floor_percent(bench, i));
+            config->decode, bench->config->depth.at[i], rates.median, rates.min, rates.max, floor_percent(bench, i));
     }
     return ok;
 }
 
-bool bench_model(const Config *config, Buffer *out, Error *error)
+bool bench_model(const Config *config, const KernelTable *row, Buffer *out, Error *error)
 {
     ModelBench bench = {.config = config};
-    bool ok = parse_lengths("prefill", config->prefill, 1, &bench.prefill, error) &&
-              parse_lengths("depth", config->depth, 0, &bench.depth, error) && open_engine(&bench, error) &&
-              check_context(&bench, error) && make_tokens(&bench, error) && measure_ceiling(&bench, error) &&
-              measure(&bench, error) &&
+    bool ok = open_engine(&bench, row, error) && check_context(&bench, error) && make_tokens(&bench, error) &&
+              measure_ceiling(&bench, error) && measure(&bench, error) &&
               (config->json ? write_json(&bench, out, error) : write_text(&bench, out, error));
     free(bench.rates);
     free(bench.tokens);

@@ -27,12 +27,14 @@ Test(options, widths_fit_kinds)
     static const size_t fixed[] = {[OPTION_TEXT] = sizeof(char *),
                                    [OPTION_FLAG] = sizeof(bool),
                                    [OPTION_REAL] = sizeof(float),
-                                   [OPTION_CHOICE] = sizeof(LogLevel)};
+                                   [OPTION_CHOICE] = sizeof(LogLevel),
+                                   [OPTION_LIST] = sizeof(ConfigList)};
     for (size_t i = 0; i < config_n_options; i++) {
         const ConfigOption *o = &config_options[i];
         bool whole = o->kind >= OPTION_INTEGER && o->kind <= OPTION_SECONDS;
         if (!whole) {
             cr_expect_eq(o->width, fixed[o->kind], "%s", o->name);
+            cr_expect_leq(o->max, UINT32_MAX, "%s: the range is wider than the field", o->name);
             continue;
         }
         cr_expect(o->width == 2 || o->width == 4 || o->width == 8, "%s", o->name);

@@ -79,6 +79,51 @@ Test(value, whole_numbers)
     }
 }
 
+Test(value, lists)
+{
+    static const struct {
+        const char *option, *text;
+        bool good;
+        ConfigList value;
+    } rows[] = {
+        {"depth", "none", true, {0}},
+        {"depth", "0", true, {1, {0}}},
+        {"depth", "0,2048,16K", true, {3, {0, 2048, 16384}}},
+        {"depth",
+         "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16",
+         true,
+         {16, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}}},
+        {"depth", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", false, {0}},
+        {"depth", "16777216", true, {1, {16777216}}},
+        {"depth", "16777217", false, {0}},
+        {"depth", "4294967296", false, {0}},
+        {"depth", "18446744073709551616", false, {0}},
+        {"depth", "00000000000000000000000000000001", false, {0}},
+        {"depth", "", false, {0}},
+        {"depth", ",", false, {0}},
+        {"depth", "5,", false, {0}},
+        {"depth", ",5", false, {0}},
+        {"depth", "5,,6", false, {0}},
+        {"depth", "5 ,6", false, {0}},
+        {"depth", "5;6", false, {0}},
+        {"depth", "none,5", false, {0}},
+        {"depth", "-1", false, {0}},
+        {"depth", "x", false, {0}},
+        {"prefill", "0", false, {0}},
+        {"prefill", "5,0", false, {0}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Config config = {0};
+        Error error = {0};
+        const ConfigOption *option = option_find(rows[i].option, strlen(rows[i].option));
+        const ConfigList *list = (const ConfigList *)(const void *)((const char *)&config + option->offset);
+        bool ok = option_set_value(option, rows[i].text, &config, &error);
+        cr_expect_eq(ok, rows[i].good, "%s = '%s': %s", rows[i].option, rows[i].text, error.text);
+        cr_expect_arr_eq(list, &rows[i].value, sizeof *list, "%s = '%s'", rows[i].option, rows[i].text);
+        if (!ok) cr_expect_str_eq(error.param, rows[i].option);
+    }
+}
+
 Test(value, reals)
 {
     static const struct {
