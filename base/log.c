@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -53,7 +54,35 @@ static bool put_escaped(char *out, size_t room, size_t *n, const unsigned char *
     return true;
 }
 
-static size_t put_head(char *out, LogFormat format, LogLevel level, uint64_t request)
+/* A line under way; behind its text there is always room for what closes it. */
+typedef struct Line {
+    LogFormat format;
+    size_t n;
+    char bytes[LINE_BYTES];
+} Line;
+
+static const char dots[] = "...";
+enum { TAIL_BYTES = 3 + 3 }; /* the dots and what ends a line */
+
+static void put(Line *line, const char *text)
+{
+    size_t n = strlen(text);
+    memcpy(line->bytes + line->n, text, n);
+    line->n += n;
+}
+
+/* The text as it may stand between quotes; false: it was cut. */
+static bool put_text(Line *line, const char *text, bool is_cut)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    while (*at && put_escaped(line->bytes, LINE_BYTES - TAIL_BYTES, &line->n, &at)) {
+    }
+    if (!*at && !is_cut) return true;
+    put(line, dots);
+    return false;
+}
+
+static void begin(Line *line, LogLevel level, uint64_t request)
 {
     struct timespec now;
     struct tm utc;
@@ -62,36 +91,67 @@ static size_t put_head(char *out, LogFormat format, LogLevel level, uint64_t req
     char when[40], who[40] = "";
     size_t n = strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &utc);
     snprintf(when + n, sizeof when - n, ".%03dZ", (int)(now.tv_nsec / 1000000));
-    bool json = format == LOG_JSON;
+    line->format = (LogFormat)atomic_load_explicit(&current_format, memory_order_relaxed);
+    bool json = line->format == LOG_JSON;
     if (request) snprintf(who, sizeof who, json ? "\"request\":%llu," : "request=%llu ", (unsigned long long)request);
     const char *fmt = json ? "{\"time\":\"%s\",\"level\":\"%s\",%s\"msg\":\"" : "time=%s level=%s %smsg=\"";
-    return (size_t)snprintf(out, LINE_BYTES, fmt, when, level_names[level], who);
+    line->n = (size_t)snprintf(line->bytes, LINE_BYTES, fmt, when, level_names[level], who);
+}
+
+static void end(Line *line)
+{
+    put(line, line->format == LOG_JSON ? "}\n" : "\n");
+    while (write(STDERR_FILENO, line->bytes, line->n) < 0 && errno == EINTR) {
+    }
 }
 
 void log_write(LogLevel level, uint64_t request, const char *fmt, ...)
 {
     if (!log_enabled(level)) return;
     int saved_errno = errno;
-    char message[MESSAGE_BYTES], line[LINE_BYTES];
+    char message[MESSAGE_BYTES];
+    Line line;
     va_list args;
     va_start(args, fmt);
     bool cut = vsnprintf(message, sizeof message, fmt, args) >= (int)sizeof message;
     va_end(args);
-    LogFormat format = (LogFormat)atomic_load_explicit(&current_format, memory_order_relaxed);
-    size_t n = put_head(line, format, level, request);
-    const char *tail = format == LOG_JSON ? "\"}\n" : "\"\n";
-    static const char dots[] = "...";
-    size_t room = sizeof line - strlen(tail) - strlen(dots);
-    const unsigned char *text = (const unsigned char *)message;
-    while (*text && put_escaped(line, room, &n, &text)) {
-    }
-    if (cut || *text) {
-        memcpy(line + n, dots, strlen(dots));
-        n += strlen(dots);
-    }
-    memcpy(line + n, tail, strlen(tail));
-    n += strlen(tail);
-    while (write(STDERR_FILENO, line, n) < 0 && errno == EINTR) {
-    }
+    begin(&line, level, request);
+    (void)put_text(&line, message, cut);
+    put(&line, "\"");
+    end(&line);
+    errno = saved_errno;
+}
+
+/* false: the line is full. */
+static bool put_field(Line *line, const LogField *field)
+{
+    char text[128], value[64];
+    const char *fmt = line->format == LOG_JSON ? ",\"%s\":%s" : " %s=%s";
+    if (field->kind == LOG_WHOLE)
+        snprintf(value, sizeof value, "%llu", (unsigned long long)field->whole);
+    else if (field->kind == LOG_REAL)
+        snprintf(value, sizeof value, isfinite(field->real) ? "%.3f" : "null", field->real);
+    else
+        snprintf(value, sizeof value, "%s", field->kind == LOG_WORD ? "\"" : field->whole ? "true" : "false");
+    int n = snprintf(text, sizeof text, fmt, field->key, value);
+    if (n >= (int)sizeof text || line->n + (size_t)n + TAIL_BYTES > LINE_BYTES) return false;
+    put(line, text);
+    if (field->kind != LOG_WORD) return true;
+    bool whole = put_text(line, field->word, false);
+    put(line, "\"");
+    return whole;
+}
+
+void log_fields(LogLevel level, uint64_t request, const char *msg, const LogField *fields, size_t n)
+{
+    if (!log_enabled(level)) return;
+    int saved_errno = errno;
+    Line line;
+    begin(&line, level, request);
+    bool goes_on = put_text(&line, msg, false);
+    put(&line, "\"");
+    for (size_t i = 0; i < n && goes_on; i++)
+        if (fields[i].kind != LOG_WORD || fields[i].word) goes_on = put_field(&line, &fields[i]);
+    end(&line);
     errno = saved_errno;
 }

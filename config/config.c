@@ -143,6 +143,22 @@ bool config_load(CommandId command, int argc, char **argv, Config *ret_config, b
     return true;
 }
 
+static bool differs(const ConfigOption *option, const Config *a, const Config *b)
+{
+    const char *left = (const char *)a + option->offset, *right = (const char *)b + option->offset;
+    if (option->kind != OPTION_TEXT) return memcmp(left, right, option->width);
+    const char *left_text = *(const char *const *)left, *right_text = *(const char *const *)right;
+    return !left_text || !right_text ? left_text != right_text : strcmp(left_text, right_text);
+}
+
+void config_compare(CommandId command, const Config *a, const Config *b,
+                    void (*visit)(void *arg, const char *name, bool reloads), void *arg)
+{
+    for (size_t i = 0; i < config_n_options; i++)
+        if ((config_options[i].commands & command) && differs(&config_options[i], a, b))
+            visit(arg, config_options[i].name, config_options[i].reloads);
+}
+
 void config_done(Config *config)
 {
     arena_done(&config->arena);

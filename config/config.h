@@ -58,6 +58,7 @@ typedef struct Config {
     /* logging */
     LogLevel log_level;
     LogFormat log_format;
+    bool log_prompts;
     /* generate, tokenize, inspect */
     const char *prompt; /* -p */
     const char *file;   /* -f: read the prompt from a file, "-" is stdin */
@@ -93,6 +94,12 @@ typedef struct Config {
  */
 LW_CHECK bool config_load(CommandId command, int argc, char **argv, Config *ret_config, bool *ret_help, Error *error);
 void config_done(Config *config);
+
+/*
+ * Calls visit with every option of the command that differs between the two; reloads: a running process can take it.
+ */
+void config_compare(CommandId command, const Config *a, const Config *b,
+                    void (*visit)(void *arg, const char *name, bool reloads), void *arg);
 
 /* Help text of one subcommand; an example file; the reference in Markdown: all from the table. */
 void config_print_help(CommandId command, const char *program);

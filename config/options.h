@@ -40,6 +40,7 @@ typedef struct ConfigOption {
     const char *section; /* of the file; NULL: not in a file, this run only */
     uint32_t commands;   /* CommandId bits that take it */
     uint32_t required;   /* CommandId bits that cannot do without */
+    bool reloads;        /* a running server takes a new value on SIGHUP */
     const char *metavar;
     const char *help;
 } ConfigOption;

@@ -122,7 +122,7 @@ static void reference_option(const ConfigOption *option)
     const char *tick = option->fallback && !option->shown ? "`" : "";
     printf(" | %s%s%s | ", tick, default_text(option), tick);
     print_commands(option->commands);
-    printf(" | %s |\n", option->help);
+    printf(" | %s%s |\n", option->help, option->reloads ? " *" : "");
 }
 
 static void reference_heading(const char *section)
@@ -132,13 +132,16 @@ static void reference_heading(const char *section)
 
 void config_print_reference(void)
 {
-    puts("# Options\n\n"
-         "Made by `longwave --options-reference` from the table in `config/options.c`; a test keeps it current.\n\n"
-         "An option is given on the command line (`--max-body 8MiB`, `--max-body=8MiB`, `--max_body 8MiB`), in the\n"
-         "environment (`LONGWAVE_MAX_BODY=8MiB`) or in an INI file named by `--config` (`max_body = 8MiB` in its\n"
-         "section). The command line wins over the environment, the environment over the file. An unknown key is an\n"
-         "error, in the file and on the command line.\n\n"
-         "Sizes and token counts take K, M, G as powers of 1024 (sizes also KiB, MiB, GiB, TiB); times take s, m, h.");
+    puts(
+        "# Options\n\n"
+        "Made by `longwave --options-reference` from the table in `config/options.c`; a test keeps it current.\n\n"
+        "An option is given on the command line (`--max-body 8MiB`, `--max-body=8MiB`, `--max_body 8MiB`), in the\n"
+        "environment (`LONGWAVE_MAX_BODY=8MiB`) or in an INI file named by `--config` (`max_body = 8MiB` in its\n"
+        "section). The command line wins over the environment, the environment over the file. An unknown key is an\n"
+        "error, in the file and on the command line.\n\n"
+        "Sizes and token counts take K, M, G as powers of 1024 (sizes also KiB, MiB, GiB, TiB); times take s, m, h.\n\n"
+        "On SIGHUP a server reads the file again and takes what is marked with * from it; it names what else has\n"
+        "changed in its log. A file with an error changes nothing.");
     for_each_section(reference_heading, reference_option);
     puts("\n## This run only: not in a file\n\n| option | value | default | commands | meaning "
          "|\n|---|---|---|---|---|");

@@ -20,7 +20,10 @@ static const struct {
     [ANSWER_COMPLETION] = {"text_completion", "text_completion", "\"text\":", "", "\"text\":\"\"", "\"text\":", ""},
 };
 
-static const char *const finish_names[] = {[FINISH_STOP] = "\"stop\"", [FINISH_LENGTH] = "\"length\""};
+const char *api_finish_name(FinishReason finish)
+{
+    return finish == FINISH_STOP ? "stop" : "length";
+}
 
 bool api_answer_init(ApiAnswer *answer, Error *error)
 {
@@ -154,7 +157,7 @@ void api_answer_write_finish(const ApiAnswer *answer, uint32_t choice, bool fina
     frame_open(answer, out);
     json_rawf(out, "{\"index\":%u,", choice);
     json_raw(out, forms[answer->kind].finish);
-    json_rawf(out, ",\"logprobs\":null,\"finish_reason\":%s}]", finish_names[answer->choices[choice].finish]);
+    json_rawf(out, ",\"logprobs\":null,\"finish_reason\":\"%s\"}]", api_finish_name(answer->choices[choice].finish));
     if (final) write_timings(answer, out);
     frame_close(answer, out);
 }
@@ -177,7 +180,7 @@ static void write_choice(const ApiAnswer *answer, uint32_t choice, JsonOut *out)
     json_raw(out, forms[answer->kind].whole_close);
     json_raw(out, ",\"logprobs\":");
     api_answer_write_logprobs(answer, choice, out);
-    json_rawf(out, ",\"finish_reason\":%s}", finish_names[answer->choices[choice].finish]);
+    json_rawf(out, ",\"finish_reason\":\"%s\"}", api_finish_name(answer->choices[choice].finish));
 }
 
 void api_answer_write_object(const ApiAnswer *answer, JsonOut *out)

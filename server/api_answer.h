@@ -42,6 +42,8 @@ void api_answer_done(ApiAnswer *answer);
 LW_CHECK bool api_answer_add_text(ApiAnswer *answer, uint32_t choice, const char *text, size_t n, Error *error);
 /* Text and, when wanted, log-probabilities. */
 LW_CHECK bool api_answer_add_tokens(ApiAnswer *answer, uint32_t choice, const TokensPayload *tokens, Error *error);
+/* "stop", "length" */
+const char *api_finish_name(FinishReason finish);
 /* Is there anything to write for this choice? */
 bool api_answer_has_delta(const ApiAnswer *answer, uint32_t choice);
 

@@ -4,6 +4,7 @@
 #include "server/api.h"
 #include "server/api_json.h"
 #include "server/generation.h"
+#include "server/heartbeat.h"
 
 #include <string.h>
 
@@ -64,14 +65,6 @@ void api_model(Server *server, Exchange *exchange, const char *tail)
     server_reply_error(exchange, HTTP_ERR_MODEL, &error);
 }
 
-/* A busy engine without a sign of life is hung; an idle one has nothing to show. */
-static bool engine_alive(const Server *server)
-{
-    if (!server->worker || !worker_busy(server->worker)) return true;
-    uint64_t now = clock_now_usec(), seen = worker_heartbeat_usec(server->worker);
-    return now < seen + server->params.stall_ms * UINT64_C(1000);
-}
-
 static void reply_health(Exchange *exchange, int refusal, const char *text)
 {
     Error error;
@@ -91,14 +84,14 @@ static void reply_health(Exchange *exchange, int refusal, const char *text)
 void api_livez(Server *server, Exchange *exchange, const char *tail)
 {
     (void)tail;
-    reply_health(exchange, engine_alive(server) ? 0 : HTTP_ERR_UNHEALTHY, "the engine has stalled");
+    reply_health(exchange, heartbeat_is_alive(server) ? 0 : HTTP_ERR_UNHEALTHY, "the engine has stalled");
 }
 
 void api_readyz(Server *server, Exchange *exchange, const char *tail)
 {
     (void)tail;
     int refusal = server_refusal(server);
-    if (!refusal && !engine_alive(server)) refusal = HTTP_ERR_UNHEALTHY;
+    if (!refusal && !heartbeat_is_alive(server)) refusal = HTTP_ERR_UNHEALTHY;
     const char *text = refusal == HTTP_ERR_LOADING    ? "the model is still loading"
                        : refusal == HTTP_ERR_DRAINING ? "the server is shutting down"
                                                       : "the engine has stalled";

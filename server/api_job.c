@@ -72,8 +72,13 @@ bool api_job_start(Server *server, Exchange *exchange, void *user, bool (*run)(A
         server_reply_error(exchange, ERR_NO_MEMORY, &error);
         return false;
     }
-    *job = (ApiJob){
-        .server = server, .model = server->model, .exchange = exchange, .user = user, .run = run, .done = done};
+    *job = (ApiJob){.server = server,
+                    .model = server->model,
+                    .limits = server->limits,
+                    .exchange = exchange,
+                    .user = user,
+                    .run = run,
+                    .done = done};
     job->work.data = job;
     buffer_init(&job->answer, MAX_ANSWER_BYTES);
     job->body = exchange_take_body(exchange, &job->body_bytes);

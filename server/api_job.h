@@ -12,7 +12,8 @@ struct ApiJob {
     uv_work_t work;
     Server *server;
     const ServedModel *model;
-    Exchange *exchange; /* NULL: the client left */
+    ServerLimits limits; /* when the job began */
+    Exchange *exchange;  /* NULL: the client left */
     void *user;
     char *body;
     size_t body_bytes;

@@ -42,7 +42,7 @@ static bool fit(const ApiJob *job, const ApiParams *params, size_t n_prompt, con
 {
     const GenerationPlan *plan = job->user;
     uint32_t context = job->model->context;
-    uint32_t limit = job->server->params.max_output_tokens ? job->server->params.max_output_tokens : context;
+    uint32_t limit = job->limits.max_output_tokens ? job->limits.max_output_tokens : context;
     int64_t wanted = api_params_max_tokens(params);
     if (n_prompt + (wanted != 0) > context)
         return error_set_param(error, ERR_CONTEXT_LENGTH, param,
@@ -137,7 +137,7 @@ static bool fill_request(Request *request, const ApiJob *job, const ApiParams *p
     request->want_prompt_logprobs = params->echo && (params->logprobs || !request->max_tokens);
     request->priority = params->priority;
     request->arrival_usec = clock_now_usec();
-    uint64_t timeout_ms = (uint64_t)(params->timeout_s * 1e3), limit_ms = job->server->params.request_timeout_ms;
+    uint64_t timeout_ms = (uint64_t)(params->timeout_s * 1e3), limit_ms = job->limits.request_timeout_ms;
     if (limit_ms && (!timeout_ms || timeout_ms > limit_ms)) timeout_ms = limit_ms;
     request->deadline_usec = timeout_ms ? request->arrival_usec + timeout_ms * 1000 : 0;
     return fill_sampling(request, params, tok_n_vocab(job->model->tokenizer), error) &&

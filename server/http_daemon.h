@@ -12,6 +12,15 @@
 typedef struct HttpDaemon HttpDaemon;
 typedef struct Exchange Exchange;
 
+/* An exchange that is over. */
+typedef struct HttpClosed {
+    const char *method, *path;
+    unsigned status; /* 0: no answer went out */
+    int error_kind;  /* of its reply */
+    uint64_t usec;   /* since its head was complete */
+    bool is_logged;  /* exchange_set_logged */
+} HttpClosed;
+
 typedef struct HttpParams {
     uv_loop_t *loop;
     int listen_fd; /* the daemon's once it has started */
@@ -27,8 +36,8 @@ typedef struct HttpParams {
     void (*on_head)(void *arg, Exchange *exchange);
     /* Head and body are complete and nothing was replied: reply or begin a stream, now or later. */
     void (*on_request)(void *arg, Exchange *exchange);
-    /* An exchange is over, well or not; status 0: no answer went out. */
-    void (*on_closed)(void *arg, unsigned status);
+    /* An exchange is over, well or not. */
+    void (*on_closed)(void *arg, const HttpClosed *closed);
 } HttpParams;
 
 LW_CHECK bool http_daemon_start(const HttpParams *params, HttpDaemon **ret_daemon, Error *error);
@@ -47,9 +56,12 @@ const Buffer *exchange_body(const Exchange *exchange);
 char *exchange_take_body(Exchange *exchange, size_t *ret_n);
 /* on_closed(owner) tells once that the exchange is over; its pointer is dead after that. */
 void exchange_set_owner(Exchange *exchange, void (*on_closed)(void *owner), void *owner);
+/* It has its line in the log. */
+void exchange_set_logged(Exchange *exchange);
 
 typedef struct HttpReply {
     unsigned status;
+    int error_kind;           /* an HttpErrorKind or ErrorCode, for the statistics; 0: none */
     const char *content_type; /* NULL: no body */
     Buffer *body;             /* its bytes are taken; NULL: empty */
     const char *allow;        /* 405 and OPTIONS */

@@ -98,6 +98,7 @@ void exchange_reply(Exchange *exchange, const HttpReply *reply)
         return;
     }
     exchange->status = reply->status;
+    exchange->error_kind = reply->error_kind;
     hold(exchange, n);
     char seconds[16];
     snprintf(seconds, sizeof seconds, "%d", reply->retry_after_s);
@@ -248,6 +249,7 @@ static void refuse(Exchange *exchange, int kind, const char *text)
     json_begin(&out, &body);
     http_error_write(&out, kind, &error);
     exchange_reply(exchange, &(HttpReply){.status = row->status,
+                                          .error_kind = kind,
                                           .content_type = "application/json",
                                           .body = &body,
                                           .retry_after_s = row->retry_after_s,
@@ -292,6 +294,7 @@ static Exchange *exchange_new(HttpDaemon *daemon, struct MHD_Connection *mhd, co
     exchange->connection = connection;
     exchange->method = strdup(method);
     exchange->path = strdup(url);
+    exchange->begun_usec = clock_now_usec();
     buffer_init(&exchange->body, (size_t)daemon->params.max_body_bytes);
     if (!exchange->method || !exchange->path) {
         free(exchange->method);
@@ -411,11 +414,16 @@ void http_on_completed(void *arg, struct MHD_Connection *mhd, void **user, enum 
     if (exchange->response) MHD_destroy_response(exchange->response);
     drop_body(exchange);
     buffer_done(&exchange->out);
+    const HttpClosed closed = {.method = exchange->method,
+                               .path = exchange->path,
+                               .status = exchange->queued ? exchange->status : 0,
+                               .error_kind = exchange->error_kind,
+                               .usec = clock_now_usec() - exchange->begun_usec,
+                               .is_logged = exchange->is_logged};
+    daemon->params.on_closed(daemon->params.arg, &closed);
     free(exchange->method);
     free(exchange->path);
-    unsigned status = exchange->queued ? exchange->status : 0;
     free(exchange);
-    daemon->params.on_closed(daemon->params.arg, status);
 }
 
 /* ---- reading ---- */
@@ -450,4 +458,9 @@ void exchange_set_owner(Exchange *exchange, void (*on_closed)(void *owner), void
 {
     exchange->on_closed = on_closed;
     exchange->owner = owner;
+}
+
+void exchange_set_logged(Exchange *exchange)
+{
+    exchange->is_logged = true;
 }

@@ -39,12 +39,15 @@ struct Exchange {
     uint64_t dropped_bytes; /* of a body over the limit */
     struct MHD_Response *response;
     unsigned status;
+    int error_kind;
     uv_poll_t *watch;                     /* for the client's departure */
     Buffer out;                           /* of a stream */
     size_t n_sent;                        /* of out */
     uint64_t taken_bytes;                 /* of the stream, by the socket */
     uint64_t late_usec, late_taken_bytes; /* since when, and since which byte, too much is unsent; 0: it is not */
     uint64_t held_bytes;                  /* its body and its answer */
+    uint64_t begun_usec;
+    bool is_logged;
     bool dispatched, streaming, stream_ended, close_after, suspended, queued, dead;
 };
 

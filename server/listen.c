@@ -68,13 +68,13 @@ static bool listen_address(const struct addrinfo *info, const char *name, int *r
     return true;
 }
 
-static uint16_t bound_port(int fd)
+uint16_t listen_port(int fd)
 {
     struct sockaddr_storage address = {0};
     socklen_t n = sizeof address;
     if (getsockname(fd, (struct sockaddr *)&address, &n)) return 0;
     if (address.ss_family == AF_INET6) return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
-    return ntohs(((struct sockaddr_in *)&address)->sin_port);
+    return address.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&address)->sin_port) : 0;
 }
 
 bool listen_open(const char *host, uint16_t port, int *ret_fd, uint16_t *ret_port, Error *error)
@@ -97,7 +97,7 @@ bool listen_open(const char *host, uint16_t port, int *ret_fd, uint16_t *ret_por
     for (const struct addrinfo *info = list; info && !ok; info = info->ai_next)
         ok = listen_address(info, name, ret_fd, error);
     freeaddrinfo(list);
-    if (ok) *ret_port = bound_port(*ret_fd);
+    if (ok) *ret_port = listen_port(*ret_fd);
     return ok;
 }
 

@@ -6,5 +6,7 @@
 
 /* port 0: any free one; *ret_port tells which (0 for a Unix socket). A dead Unix socket file is replaced. */
 LW_CHECK bool listen_open(const char *host, uint16_t port, int *ret_fd, uint16_t *ret_port, Error *error);
+/* The port that a socket is bound to; 0: it has none. */
+uint16_t listen_port(int fd);
 /* Removes the file of a Unix socket; does nothing for TCP. */
 void listen_remove(const char *host);

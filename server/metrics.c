@@ -45,6 +45,11 @@ void metrics_count_status(Metrics *metrics, unsigned status)
     if (status < METRICS_MAX_STATUS) metrics->responses[status]++;
 }
 
+void metrics_count_rejected(Metrics *metrics, int kind)
+{
+    metrics->rejected[kind > 0 && kind < HTTP_ERR_COUNT ? kind : ERR_INTERNAL]++;
+}
+
 /* Prometheus escapes backslash, quote and line end in label values, as JSON does. */
 typedef struct Page {
     JsonOut out;

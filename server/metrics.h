@@ -3,6 +3,7 @@
 #pragma once
 #include "base/buffer.h"
 #include "scheduler/messages.h"
+#include "server/http_error.h"
 
 enum { METRICS_MAX_BUCKETS = 16, METRICS_MAX_STATUS = 600 };
 
@@ -26,6 +27,7 @@ typedef struct Histogram {
 
 typedef struct Metrics {
     uint64_t responses[METRICS_MAX_STATUS]; /* by HTTP status */
+    uint64_t rejected[HTTP_ERR_COUNT];      /* answers by ErrorCode or HttpErrorKind */
     uint64_t finished[2];                   /* choices, by FinishReason */
     uint64_t aborted, client_gone;
     uint64_t unknown_fields;
@@ -37,5 +39,6 @@ typedef struct Metrics {
 
 void metrics_observe(Metrics *metrics, MetricsHistogram which, double value);
 void metrics_count_status(Metrics *metrics, unsigned status);
+void metrics_count_rejected(Metrics *metrics, int kind);
 /* model: label value. now_usec: monotonic. */
 LW_CHECK bool metrics_write(const Metrics *metrics, const char *model, uint64_t now_usec, Buffer *out, Error *error);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/routes.h"
+#include "base/log.h"
 #include "server/api.h"
 
 #include <string.h>
@@ -48,9 +49,8 @@ static bool method_matches(const Route *route, const char *method)
 }
 
 /* NULL when the path or its method is unknown; *ret_known: the row that has the path. */
-static const Route *find_route(const Exchange *exchange, const Route **ret_known)
+static const Route *find_route(const char *method, const char *path, const Route **ret_known)
 {
-    const char *path = exchange_path(exchange), *method = exchange_method(exchange);
     *ret_known = NULL;
     for (size_t i = 0; i < N_ROUTES; i++) {
         if (!path_matches(&routes[i], path)) continue;
@@ -86,6 +86,7 @@ static void reply_no_route(Exchange *exchange, const Route *known)
     json_begin(&out, &body);
     http_error_write(&out, HTTP_ERR_METHOD, &error);
     exchange_reply(exchange, &(HttpReply){.status = http_error_row(HTTP_ERR_METHOD)->status,
+                                          .error_kind = HTTP_ERR_METHOD,
                                           .allow = allow,
                                           .content_type = "application/json",
                                           .body = &body});
@@ -125,7 +126,7 @@ void routes_on_head(void *arg, Exchange *exchange)
 {
     Server *server = arg;
     Error error;
-    const Route *known, *route = find_route(exchange, &known);
+    const Route *known, *route = find_route(exchange_method(exchange), exchange_path(exchange), &known);
     if (!route) {
         reply_no_route(exchange, known);
     } else if (!(route->flags & ROUTE_OPEN) && !auth_allows(server->auth, exchange_header(exchange, "Authorization"))) {
@@ -141,10 +142,27 @@ void routes_on_head(void *arg, Exchange *exchange)
 void routes_on_request(void *arg, Exchange *exchange)
 {
     Server *server = arg;
-    const Route *known, *route = find_route(exchange, &known);
+    const Route *known, *route = find_route(exchange_method(exchange), exchange_path(exchange), &known);
     const char *tail = exchange_path(exchange) + strlen(route->path);
     if ((route->flags & ROUTE_MODEL) && server_refusal(server)) /* the phase may have changed during the body */
         reply_refusal(exchange, server_refusal(server));
     else
         route->handler(server, exchange, tail);
+}
+
+void routes_log(const HttpClosed *closed)
+{
+    const Route *known, *route = find_route(closed->method, closed->path, &known);
+    bool is_read = route && !strcmp(route->method, "GET");
+    bool is_quiet = route && ((route->flags & ROUTE_OPEN) || (is_read && closed->status < 400));
+    const char *code = closed->error_kind ? http_error_row(closed->error_kind)->code : NULL;
+    LogField fields[] = {
+        {"method", LOG_WORD, .word = closed->method},
+        {"route", LOG_WORD, .word = closed->path},
+        {"status", LOG_WHOLE, .whole = closed->status},
+        {"end", LOG_WORD, .word = closed->status ? closed->status < 400 ? "done" : "refused" : "client_gone"},
+        {"code", LOG_WORD, .word = code},
+        {"total_ms", LOG_REAL, .real = (double)closed->usec / 1e3},
+    };
+    log_fields(is_quiet ? LOG_DEBUG : LOG_INFO, 0, "request", fields, sizeof fields / sizeof *fields);
 }

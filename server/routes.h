@@ -6,3 +6,5 @@
 /* HttpParams.on_head and .on_request; arg is the Server. */
 void routes_on_head(void *arg, Exchange *exchange);
 void routes_on_request(void *arg, Exchange *exchange);
+/* The line of an exchange that has none yet: at debug for status routes and for what was only read. */
+void routes_log(const HttpClosed *closed);

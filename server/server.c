@@ -3,8 +3,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/generation.h"
+#include "server/heartbeat.h"
 #include "server/listen.h"
 #include "server/routes.h"
+#include "server/service_manager.h"
 #include "server/shutdown.h"
 
 #include <signal.h>
@@ -16,11 +18,12 @@ enum { EVENTS_PER_TURN = 4096 };
 void server_defaults(ServerParams *params)
 {
     *params = (ServerParams){
+        .listen_fd = -1,
         .host = "127.0.0.1",
         .port = 8080,
         .max_body_bytes = 32 << 20,
         .max_held_bytes = 256 << 20,
-        .max_queue_tokens = 4 << 20,
+        .limits = {.max_queue = 256, .max_queue_tokens = 4 << 20},
         .max_connections = 4096,
         .max_stream_bytes = 256 << 10,
         .slow_client_ms = 10000,
@@ -28,6 +31,7 @@ void server_defaults(ServerParams *params)
         .body_timeout_ms = 60000,
         .ping_ms = 15000,
         .stall_ms = 30000,
+        .status_ms = 10000,
         .drain_timeout_ms = 60000,
     };
 }
@@ -39,7 +43,7 @@ void server_reply_json(Exchange *exchange, Buffer *body)
     exchange_reply(exchange, &(HttpReply){.status = 200, .content_type = "application/json", .body = body});
 }
 
-void server_reply_error(Exchange *exchange, int kind, const Error *error)
+static void reply_error(Exchange *exchange, int kind, const Error *error, int retry_after_s)
 {
     Buffer body;
     JsonOut out;
@@ -48,11 +52,24 @@ void server_reply_error(Exchange *exchange, int kind, const Error *error)
     json_begin(&out, &body);
     http_error_write(&out, kind, error);
     exchange_reply(exchange, &(HttpReply){.status = row->status,
+                                          .error_kind = kind,
                                           .content_type = "application/json",
                                           .body = &body,
-                                          .retry_after_s = row->retry_after_s,
+                                          .retry_after_s = retry_after_s,
                                           .challenge = row->status == 401 ? "Bearer" : NULL});
     buffer_done(&body);
+}
+
+void server_reply_error(Exchange *exchange, int kind, const Error *error)
+{
+    reply_error(exchange, kind, error, http_error_row(kind)->retry_after_s);
+}
+
+void server_reply_busy(Server *server, Exchange *exchange, const Error *error)
+{
+    int seconds =
+        throughput_retry_after(&server->throughput, server->n_queued, server->queued_tokens, clock_now_usec());
+    reply_error(exchange, ERR_BUSY, error, seconds);
 }
 
 int server_refusal(const Server *server)
@@ -63,10 +80,12 @@ int server_refusal(const Server *server)
 
 /* ---- callbacks ---- */
 
-static void on_exchange_closed(void *arg, unsigned status)
+static void on_exchange_closed(void *arg, const HttpClosed *closed)
 {
     Server *server = arg;
-    if (status) metrics_count_status(&server->metrics, status);
+    if (closed->status) metrics_count_status(&server->metrics, closed->status);
+    if (closed->error_kind) metrics_count_rejected(&server->metrics, closed->error_kind);
+    if (!closed->is_logged) routes_log(closed);
     shutdown_check(server);
 }
 
@@ -89,13 +108,26 @@ static void on_ping(uv_timer_t *timer)
     generation_ping_all(timer->data, clock_now_usec());
 }
 
+static void on_status(uv_timer_t *timer)
+{
+    Server *server = timer->data;
+    status_line_write(&server->status_line, &server->metrics.engine, clock_now_usec());
+}
+
 /* ---- life ---- */
+
+/* A socket that was passed to us belongs to who made it. */
+static void remove_socket_file(const Server *server)
+{
+    if (server->params.listen_fd < 0) listen_remove(server->params.host);
+}
 
 static bool start_http(Server *server, Error *error)
 {
     const ServerParams *params = &server->params;
-    int fd;
-    if (!listen_open(params->host, params->port, &fd, &server->port, error)) return false;
+    int fd = params->listen_fd;
+    if (fd < 0 && !listen_open(params->host, params->port, &fd, &server->port, error)) return false;
+    if (params->listen_fd >= 0) server->port = listen_port(fd);
     HttpParams http = {
         .loop = params->loop,
         .listen_fd = fd,
@@ -113,23 +145,29 @@ static bool start_http(Server *server, Error *error)
     };
     if (http_daemon_start(&http, &server->http, error)) return true;
     close(fd);
-    listen_remove(params->host);
+    remove_socket_file(server);
     return false;
 }
 
 static void start_handles(Server *server)
 {
     uv_loop_t *loop = server->params.loop;
+    uv_timer_t *timers[] = {&server->ping, &server->drain, &server->status, &server->heartbeat};
     uv_async_init(loop, &server->wake, on_wake);
-    uv_timer_init(loop, &server->ping);
-    uv_timer_init(loop, &server->drain);
-    uv_signal_init(loop, &server->signals[0]);
-    uv_signal_init(loop, &server->signals[1]);
-    server->wake.data = server->ping.data = server->drain.data = server;
-    server->signals[0].data = server->signals[1].data = server;
-    server->n_handles = 5;
+    server->wake.data = server;
+    server->n_handles = 1;
+    for (size_t i = 0; i < sizeof timers / sizeof *timers; i++, server->n_handles++) {
+        uv_timer_init(loop, timers[i]);
+        timers[i]->data = server;
+    }
+    for (size_t i = 0; i < sizeof server->signals / sizeof *server->signals; i++, server->n_handles++) {
+        uv_signal_init(loop, &server->signals[i]);
+        server->signals[i].data = server;
+    }
     uint64_t period_ms = server->params.ping_ms / 4 + 1;
     uv_timer_start(&server->ping, on_ping, period_ms, period_ms);
+    uv_timer_start(&server->status, on_status, server->params.status_ms, server->params.status_ms);
+    heartbeat_start(server);
 }
 
 bool server_start(const ServerParams *params, Server **ret_server, Error *error)
@@ -137,6 +175,8 @@ bool server_start(const ServerParams *params, Server **ret_server, Error *error)
     Server *server = calloc(1, sizeof *server);
     if (!server) return error_set(error, ERR_NO_MEMORY, "no memory for the server");
     server->params = *params;
+    server->limits = params->limits;
+    server->status_line.last_usec = clock_now_usec();
     signal(SIGPIPE, SIG_IGN);
     if (!auth_load(params->api_key_file, params->api_key, &server->auth, error)) goto fail;
     if (!start_http(server, error)) goto fail;
@@ -162,7 +202,25 @@ bool server_attach(Server *server, const ServedModel *model, const WorkerParams 
     with_wake.wake_arg = server;
     if (!worker_start(&with_wake, &server->worker, error)) return false;
     server->model = model;
+    server->max_queue = params->max_queue;
+    server->max_running = 1;
     if (server->phase == PHASE_LOADING) server->phase = PHASE_READY;
+    service_notify("READY=1");
+    return true;
+}
+
+bool server_reload(Server *server, const ServerLimits *limits, const char *api_key_file, const char *api_key,
+                   Error *error)
+{
+    Auth *auth;
+    if (!auth_load(api_key_file, api_key, &auth, error)) return false;
+    auth_free(server->auth);
+    server->auth = auth;
+    server->limits = *limits;
+    if (server->worker && limits->max_queue > server->max_queue) {
+        log_warn("max_queue: %u, more needs a restart", server->max_queue);
+        server->limits.max_queue = server->max_queue;
+    }
     return true;
 }
 
@@ -194,14 +252,14 @@ void server_free(Server *server)
     uv_timer_stop(&server->drain); /* it asks the daemon, which is gone before the last job is */
     generation_fail_all(server, HTTP_ERR_DRAINING, &error);
     http_daemon_stop(server->http);
-    listen_remove(server->params.host);
+    remove_socket_file(server);
     while (server->n_jobs) uv_run(loop, UV_RUN_ONCE); /* jobs of clients that are gone now */
     stop_worker(server);
-    uv_close((uv_handle_t *)&server->wake, on_handle_closed);
-    uv_close((uv_handle_t *)&server->ping, on_handle_closed);
-    uv_close((uv_handle_t *)&server->drain, on_handle_closed);
-    uv_close((uv_handle_t *)&server->signals[0], on_handle_closed);
-    uv_close((uv_handle_t *)&server->signals[1], on_handle_closed);
+    uv_handle_t *handles[] = {(uv_handle_t *)&server->wake,       (uv_handle_t *)&server->ping,
+                              (uv_handle_t *)&server->drain,      (uv_handle_t *)&server->status,
+                              (uv_handle_t *)&server->heartbeat,  (uv_handle_t *)&server->signals[0],
+                              (uv_handle_t *)&server->signals[1], (uv_handle_t *)&server->signals[2]};
+    for (size_t i = 0; i < sizeof handles / sizeof *handles; i++) uv_close(handles[i], on_handle_closed);
     while (uv_run(loop, UV_RUN_DEFAULT)) {
     } /* a uv_stop that is still pending ends a run early */
 }

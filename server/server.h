@@ -10,22 +10,34 @@
 
 typedef struct Server Server;
 
+/* What may change while the server runs. */
+typedef struct ServerLimits {
+    uint32_t max_queue;          /* waiting requests, besides those that the engine computes at once */
+    uint64_t max_queue_tokens;   /* their prompt tokens */
+    uint32_t max_output_tokens;  /* 0: the context */
+    uint32_t request_timeout_ms; /* 0: none */
+    bool log_prompts;            /* the beginning of every prompt goes to the log */
+} ServerLimits;
+
 typedef struct ServerParams {
     uv_loop_t *loop;
+    int listen_fd;    /* a listening socket, the server's once it has started; -1: host and port say where */
     const char *host; /* must outlive the server */
     uint16_t port;    /* 0: any free one */
     const char *api_key_file, *api_key;
     uint64_t max_body_bytes;
-    uint64_t max_held_bytes;    /* bodies and answers of all clients */
-    uint64_t max_queue_tokens;  /* prompt tokens of waiting requests */
-    uint32_t max_output_tokens; /* 0: the context */
+    uint64_t max_held_bytes; /* bodies and answers of all clients */
+    ServerLimits limits;
     uint32_t max_connections;
     size_t max_stream_bytes; /* unsent output beyond which a client must take as much again every slow_client_ms */
     uint32_t slow_client_ms;
     uint32_t head_timeout_ms, body_timeout_ms;
-    uint32_t ping_ms;  /* silence on a stream after which a comment line is sent */
-    uint32_t stall_ms; /* a busy engine without a sign of life (one a layer) for so long is dead */
-    uint32_t drain_timeout_ms, request_timeout_ms; /* 0: none */
+    uint32_t ping_ms;             /* silence on a stream after which a comment line is sent */
+    uint32_t stall_ms;            /* a busy engine without a sign of life (one a layer) for so long is dead */
+    uint32_t status_ms;           /* between two status lines while busy */
+    uint32_t drain_timeout_ms;    /* 0: none */
+    void (*on_reload)(void *arg); /* SIGHUP; may be NULL */
+    void *reload_arg;
 } ServerParams;
 
 void server_defaults(ServerParams *params);
@@ -44,10 +56,20 @@ typedef struct ServedModel {
 
 LW_CHECK bool server_start(const ServerParams *params, Server **ret_server, Error *error);
 uint16_t server_port(const Server *server);
-/* Starts the engine thread and becomes ready. wake and wake_arg of the params are set here. */
+/*
+ * Starts the engine thread and becomes ready. wake and wake_arg of the params are set here; their max_queue is the most
+ * that the limits can allow.
+ */
 LW_CHECK bool server_attach(Server *server, const ServedModel *model, const WorkerParams *params, Error *error);
 
-/* SIGTERM and SIGINT: the first one drains, the second one stops at once. */
+/*
+ * New limits and keys for what comes in from now on. False: the keys cannot be read, and nothing has changed.
+ * A max_queue beyond what the worker was started with is cut to that, and the log says so.
+ */
+LW_CHECK bool server_reload(Server *server, const ServerLimits *limits, const char *api_key_file, const char *api_key,
+                            Error *error);
+
+/* SIGTERM and SIGINT: the first one drains, the second one stops at once. SIGHUP: on_reload. */
 LW_CHECK bool server_watch_signals(Server *server, Error *error);
 /* No new requests; the loop is stopped (uv_stop) when the open ones are answered or the time is over. */
 void server_drain(Server *server);

@@ -7,6 +7,8 @@
 #include "server/inbox.h"
 #include "server/metrics.h"
 #include "server/server.h"
+#include "server/status_line.h"
+#include "server/throughput.h"
 
 typedef struct Generation Generation;
 
@@ -14,7 +16,8 @@ typedef enum ServerPhase { PHASE_LOADING, PHASE_READY, PHASE_DRAINING, PHASE_STO
 
 struct Server {
     ServerParams params; /* immutable */
-    Auth *auth;          /* immutable */
+    ServerLimits limits;
+    Auth *auth;
     uint16_t port;
     HttpDaemon *http;
     ServerPhase phase;
@@ -22,19 +25,29 @@ struct Server {
     Worker *worker;           /* NULL while loading */
     Inbox inbox;
     Metrics metrics;
-    Generation *generations; /* open ones */
-    uint64_t queued_tokens;  /* prompt tokens of requests that have not started */
+    Generation *generations;  /* open ones */
+    uint32_t n_live;          /* requests at the engine */
+    uint32_t n_queued;        /* those of them that have not started */
+    uint64_t queued_tokens;   /* their prompt tokens */
+    uint64_t work_since_usec; /* when n_live became 1 */
+    uint32_t max_queue;       /* the most that the worker takes */
+    uint32_t max_running;     /* requests that the engine computes at once */
+    Throughput throughput;
+    StatusLine status_line;
     RequestId last_id;
     uint32_t n_jobs; /* in uv's pool */
     uv_async_t wake;
-    uv_timer_t ping, drain;
-    uv_signal_t signals[2];
+    uv_timer_t ping, drain, status, heartbeat;
+    uv_signal_t signals[3];
     uint64_t drain_until_usec;
+    bool is_stalled, feeds_watchdog; /* heartbeat.c */
     int n_handles;
 };
 
 /* Counts and replies {"error":...}; allow: for 405. */
 void server_reply_error(Exchange *exchange, int kind, const Error *error);
+/* ERR_BUSY, with a Retry-After from the measured throughput. */
+void server_reply_busy(Server *server, Exchange *exchange, const Error *error);
 void server_reply_json(Exchange *exchange, Buffer *body);
 /* May work be done now? If not, the reason as an HttpErrorKind; 0: yes. */
 int server_refusal(const Server *server);

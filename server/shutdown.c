@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/generation.h"
+#include "server/service_manager.h"
 
 #include <signal.h>
 
@@ -33,6 +34,7 @@ void server_drain(Server *server)
     if (server->phase >= PHASE_DRAINING) return;
     server->phase = PHASE_DRAINING;
     http_daemon_quiesce(server->http);
+    service_notify("STOPPING=1");
     log_info("draining: %u requests open", http_daemon_open_exchanges(server->http));
     uint64_t timeout_ms = server->params.drain_timeout_ms;
     server->drain_until_usec = timeout_ms ? clock_now_usec() + timeout_ms * 1000 : 0;
@@ -59,6 +61,10 @@ static void on_signal(uv_signal_t *handle, int number)
 {
     Server *server = handle->data;
     log_info("signal %d", number);
+    if (number == SIGHUP) {
+        if (server->params.on_reload) server->params.on_reload(server->params.reload_arg);
+        return;
+    }
     if (server_draining(server))
         server_stop(server);
     else
@@ -67,8 +73,8 @@ static void on_signal(uv_signal_t *handle, int number)
 
 bool server_watch_signals(Server *server, Error *error)
 {
-    static const int numbers[] = {SIGTERM, SIGINT};
-    for (int i = 0; i < 2; i++) {
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < 3; i++) {
         int code = uv_signal_start(&server->signals[i], on_signal, numbers[i]);
         if (code) return error_set(error, ERR_IO, "cannot watch signal %d: %s", numbers[i], uv_strerror(code));
     }

@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "server/cmd/cmd.h"
 #include "server/server.h"
+#include "server/service_manager.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +14,13 @@
 #include <sys/stat.h>
 
 enum { MAX_NAMES = 16, LOGIT_ROWS = 8, HELD_BODIES = 8 };
+/* A reload may raise max_queue so far. */
+enum { QUEUE_GROWTH = 4, QUEUE_LEAST = 256, QUEUE_MOST = 1 << 18 };
 
 typedef struct Serve {
-    Config config;
+    int argc;
+    char **argv;
+    Config config; /* at the start */
     uv_loop_t loop;
     uv_work_t load;
     Server *server;
@@ -92,6 +97,12 @@ static void on_load(uv_work_t *work)
         engine_open(&params, &serve->engine, &serve->load_error) && describe_model(serve, &serve->load_error);
 }
 
+static uint32_t queue_capacity(uint32_t max_queue)
+{
+    uint32_t capacity = max_queue < QUEUE_MOST / QUEUE_GROWTH ? max_queue * QUEUE_GROWTH : QUEUE_MOST;
+    return capacity > QUEUE_LEAST ? capacity : QUEUE_LEAST;
+}
+
 static void on_loaded(uv_work_t *work, int status)
 {
     (void)status; /* never cancelled */
@@ -100,7 +111,7 @@ static void on_loaded(uv_work_t *work, int status)
     if (serve->stopping) return;
     WorkerParams params = {
         .engine = serve->engine,
-        .max_queue = serve->config.max_queue,
+        .max_queue = queue_capacity(serve->config.max_queue),
         .prefill_chunk = serve->config.prefill_chunk,
     };
     if (serve->loaded && server_attach(serve->server, &serve->model, &params, error)) {
@@ -112,6 +123,48 @@ static void on_loaded(uv_work_t *work, int status)
     serve->failed = true;
     uv_stop(&serve->loop);
 }
+
+/* ---- options that may change ---- */
+
+static ServerLimits limits_of(const Config *config)
+{
+    return (ServerLimits){
+        .max_queue = config->max_queue,
+        .max_queue_tokens = config->max_queue_tokens,
+        .max_output_tokens = config->max_output_tokens,
+        .request_timeout_ms = config->request_timeout_s * 1000,
+        .log_prompts = config->log_prompts,
+    };
+}
+
+static void warn_of_change(void *arg, const char *name, bool reloads)
+{
+    (void)arg;
+    if (!reloads) log_warn("'%s' has changed, which takes a restart", name);
+}
+
+static void on_reload(void *arg)
+{
+    Serve *serve = arg;
+    Config config;
+    Error error;
+    bool help;
+    if (!config_load(CMD_SERVE, serve->argc, serve->argv, &config, &help, &error)) {
+        log_error("nothing is reloaded: %s", error.text);
+        return;
+    }
+    ServerLimits limits = limits_of(&config);
+    if (server_reload(serve->server, &limits, config.api_key_file, config.api_key, &error)) {
+        log_configure(config.log_level, config.log_format);
+        config_compare(CMD_SERVE, &serve->config, &config, warn_of_change, NULL);
+        log_info("reloaded: keys, limits and logging");
+    } else {
+        log_error("nothing is reloaded: %s", error.text);
+    }
+    config_done(&config);
+}
+
+/* ---- the process ---- */
 
 static bool start_server(Serve *serve, Error *error)
 {
@@ -125,13 +178,16 @@ static bool start_server(Serve *serve, Error *error)
     params.api_key = config->api_key;
     params.max_body_bytes = config->max_body;
     if (params.max_held_bytes < HELD_BODIES * config->max_body) params.max_held_bytes = HELD_BODIES * config->max_body;
-    params.max_queue_tokens = config->max_queue_tokens;
-    params.max_output_tokens = config->max_output_tokens;
+    params.limits = limits_of(config);
+    params.on_reload = on_reload;
+    params.reload_arg = serve;
     params.drain_timeout_ms = config->drain_timeout_s * 1000;
-    params.request_timeout_ms = config->request_timeout_s * 1000;
+    if (!service_take_socket(&params.listen_fd, error)) return false;
     if (!server_start(&params, &serve->server, error)) return false;
     if (!server_watch_signals(serve->server, error)) return false;
-    if (server_port(serve->server))
+    if (params.listen_fd >= 0)
+        log_info("listening on the service manager's socket, port %u", server_port(serve->server));
+    else if (server_port(serve->server))
         log_info("listening on http://%s:%u", config->host, server_port(serve->server));
     else
         log_info("listening on %s", config->host);
@@ -175,6 +231,8 @@ int cmd_serve(int argc, char **argv)
         fputs("longwave serve: out of memory\n", stderr);
         return 1;
     }
+    serve->argc = argc;
+    serve->argv = argv;
     if (!config_load(CMD_SERVE, argc, argv, &serve->config, &help, &error)) {
         fprintf(stderr, "longwave serve: %s\n", error.text);
         free(serve);

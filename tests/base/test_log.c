@@ -158,3 +158,56 @@ Test(log, lines_of_threads_do_not_mix)
     cr_expect_eq(lines, 200);
     cr_expect_eq(whole, 200);
 }
+
+static const LogField fields[] = {
+    {"id", LOG_WORD, .word = "a\"b"},
+    {"none", LOG_WORD, .word = NULL},
+    {"n", LOG_WHOLE, .whole = 18446744073709551615u},
+    {"ms", LOG_REAL, .real = 1.23456},
+    {"nan", LOG_REAL, .real = 0.0 / 0.0},
+    {"gone", LOG_FLAG, .whole = 1},
+};
+
+Test(log, fields_follow_the_message)
+{
+    char text[512], json[512];
+    redirect();
+    log_fields(LOG_INFO, 3, "request", fields, 6);
+    snprintf(text, sizeof text, "%s", after_time(read_back()));
+    log_configure(LOG_INFO, LOG_JSON);
+    log_fields(LOG_INFO, 0, "request", fields, 6);
+    snprintf(json, sizeof json, "%.500s", read_back());
+    log_configure(LOG_WARN, LOG_JSON);
+    log_fields(LOG_INFO, 0, "request", fields, 6);
+    bool silent = !*read_back();
+    restore();
+    cr_expect(silent);
+    cr_expect_str_eq(text, " level=info request=3 msg=\"request\" id=\"a\\\"b\" n=18446744073709551615 ms=1.235 "
+                           "nan=null gone=true\n");
+    const char *tail = strstr(json, ",\"id\"");
+    cr_assert_not_null(tail);
+    cr_expect_str_eq(tail, ",\"id\":\"a\\\"b\",\"n\":18446744073709551615,\"ms\":1.235,\"nan\":null,\"gone\":true}\n");
+}
+
+Test(log, fields_that_do_not_fit_end_the_line)
+{
+    static char word[5000];
+    char line[8192];
+    bool good = true;
+    redirect();
+    log_configure(LOG_INFO, LOG_JSON);
+    for (size_t n = 3900; n < 4200; n++) {
+        memset(word, 'w', n);
+        word[n] = '\0';
+        LogField many[] = {{"word", LOG_WORD, .word = word}, {"n", LOG_WHOLE, .whole = 12345}};
+        log_fields(LOG_INFO, 0, "m", many, 2);
+        snprintf(line, sizeof line, "%.8000s", read_back());
+        cJSON *parsed = cJSON_Parse(line);
+        bool is_cut = strstr(line, "...\"}") != NULL;
+        good &= parsed && strlen(line) <= 4096 && (is_cut ? n > 3950 : true) &&
+                (strstr(line, "12345") == NULL || strlen(line) > n);
+        cJSON_Delete(parsed);
+    }
+    restore();
+    cr_expect(good);
+}

@@ -196,3 +196,33 @@ Test(config, wrong_command_lines)
         cr_expect(error.code == ERR_INVALID || error.code == ERR_IO);
     }
 }
+
+/* "name " or "name* " for each option that differs. */
+static void note(void *arg, const char *name, bool reloads)
+{
+    char *text = arg;
+    size_t n = strlen(text);
+    snprintf(text + n, 256 - n, "%s%s ", name, reloads ? "*" : "");
+}
+
+Test(config, compare_names_what_differs)
+{
+    Config a, b;
+    Error error;
+    bool help;
+    char names[256] = "";
+    cr_assert(LOAD(CMD_SERVE, &a, &help, &error, "-m", "a.gguf", "--max-queue", "7"), "%s", error.text);
+    cr_assert(LOAD(CMD_SERVE, &b, &help, &error, "-m", "b.gguf", "--log-level", "warn", "--api-key-file", "k",
+                   "--max-body", "1M"),
+              "%s", error.text);
+    config_compare(CMD_SERVE, &a, &b, note, names);
+    cr_expect_str_eq(names, "model api_key_file* max_body max_queue* log_level* ");
+    *names = '\0';
+    config_compare(CMD_GENERATE, &a, &b, note, names);
+    cr_expect_str_eq(names, "model ");
+    *names = '\0';
+    config_compare(CMD_SERVE, &a, &a, note, names);
+    cr_expect_str_eq(names, "");
+    config_done(&a);
+    config_done(&b);
+}

@@ -31,12 +31,29 @@ def strict_json(text):
 
 
 class Server:
-    def __init__(self, model, *options):
+    def __init__(self, model, *options, log=None):
+        """log: a path for the log, at level info; else warnings alone go to the test's own stderr."""
         self.port = free_port()
-        self.process = subprocess.Popen(
-            [BINARY, "serve", "-m", str(model), "--port", str(self.port), "--log-level", "warn", *options],
-            stdin=subprocess.DEVNULL)
+        self.log_path = log
+        level = ["--log-level", "warn"] if log is None else []
+        with open(log or os.devnull, "wb") as file:
+            self.process = subprocess.Popen(
+                [BINARY, "serve", "-m", str(model), "--port", str(self.port), *level, *options],
+                stdin=subprocess.DEVNULL, stderr=file if log else None)
         self.wait_ready()
+
+    def log_lines(self, msg):
+        """The lines of a JSON log with this message."""
+        lines = [strict_json(line) for line in pathlib.Path(self.log_path).read_text(encoding="utf-8").splitlines()]
+        return [line for line in lines if line["msg"].startswith(msg)]
+
+    def wait_log(self, msg, n=1, timeout=10.0):
+        """The last one of at least n lines with this message."""
+        deadline = time.monotonic() + timeout
+        while len(lines := self.log_lines(msg)) < n:
+            assert time.monotonic() < deadline, f"{len(lines)} of {n} lines '{msg}'"
+            time.sleep(0.02)
+        return lines[-1]
 
     @classmethod
     def attach(cls, process, port):

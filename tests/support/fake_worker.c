@@ -3,6 +3,7 @@
 #include "base/clock.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -27,6 +28,7 @@ struct Worker {
     Job *jobs; /* oldest first; only that one runs */
     uint32_t n_jobs;
     bool stopping;
+    uint64_t beat_usec;
     Event events[MAX_EVENTS];
     size_t first_event, n_events;
 };
@@ -35,11 +37,17 @@ static const Tokenizer *fake_tokenizer;
 static uint32_t fake_step_usec;
 static pthread_mutex_t stats_mutex = PTHREAD_MUTEX_INITIALIZER;
 static FakeWorkerStats fake_stats;
+static _Atomic bool fake_hangs;
 
 void fake_worker_configure(const Tokenizer *tokenizer, uint32_t step_usec)
 {
     fake_tokenizer = tokenizer;
     fake_step_usec = step_usec;
+}
+
+void fake_worker_hang(bool hangs)
+{
+    atomic_store(&fake_hangs, hangs);
 }
 
 FakeWorkerStats fake_worker_stats(void)
@@ -179,6 +187,13 @@ static void *run(void *arg)
     for (;;) {
         while (!worker->jobs && !worker->stopping) pthread_cond_wait(&worker->changed, &worker->mutex);
         if (!worker->jobs) break;
+        if (atomic_load(&fake_hangs) && !worker->stopping) {
+            pthread_mutex_unlock(&worker->mutex);
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            pthread_mutex_lock(&worker->mutex);
+            continue;
+        }
+        worker->beat_usec = clock_now_usec();
         step(worker, worker->jobs);
         pthread_mutex_unlock(&worker->mutex);
         worker->params.wake(worker->params.wake_arg);
@@ -248,14 +263,20 @@ bool worker_poll(Worker *worker, Event *ret_event)
 
 uint64_t worker_heartbeat_usec(const Worker *worker)
 {
-    (void)worker;
-    return clock_now_usec();
+    Worker *mine = (Worker *)worker;
+    pthread_mutex_lock(&mine->mutex);
+    uint64_t beat_usec = mine->beat_usec;
+    pthread_mutex_unlock(&mine->mutex);
+    return beat_usec;
 }
 
 bool worker_busy(const Worker *worker)
 {
-    (void)worker;
-    return false;
+    Worker *mine = (Worker *)worker;
+    pthread_mutex_lock(&mine->mutex);
+    bool is_busy = mine->n_jobs > 0;
+    pthread_mutex_unlock(&mine->mutex);
+    return is_busy;
 }
 
 void worker_stop(Worker *worker)

@@ -14,3 +14,5 @@ typedef struct FakeWorkerStats {
 /* Before worker_start. */
 void fake_worker_configure(const Tokenizer *tokenizer, uint32_t step_usec);
 FakeWorkerStats fake_worker_stats(void);
+/* From now on no step ends, and nothing shows life, until it is taken back or the worker is stopped. */
+void fake_worker_hang(bool hangs);

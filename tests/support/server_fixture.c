@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/server_fixture.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "tests/support/tiny_model.h"
 
 #include <pthread.h>
@@ -110,6 +111,7 @@ Fixture *fixture_start(const FixtureOptions *options)
     Fixture *fixture = calloc(1, sizeof *fixture);
     if (!fixture) abort();
     fixture->options = *options;
+    log_configure(options->log_level, LOG_JSON);
     load_model(fixture);
     if (pthread_create(&fixture->thread, NULL, run, fixture)) abort();
     while (!atomic_load(&fixture->port)) nap();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A whole server on a thread of its own, with the tiny model's tokenizer and template and the fake worker. */
 #pragma once
+#include "base/log.h"
 #include "server/server.h"
 #include "tests/support/fake_worker.h"
 
@@ -15,6 +16,7 @@ typedef struct Fixture Fixture;
 typedef struct FixtureOptions {
     uint32_t step_usec; /* between two tokens */
     uint32_t max_queue;
+    LogLevel log_level;
     bool loading;        /* no model is attached */
     ServerParams params; /* from fixture_defaults */
 } FixtureOptions;

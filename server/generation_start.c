@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/generation_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* All of a call or nothing. What the engine may still begin at once does not wait. */
+static bool check_queue(const Server *server, const GenerationPlan *plan, Error *error)
+{
+    const ServerLimits *limits = &server->limits;
+    uint64_t n_tokens = 0, room = (uint64_t)limits->max_queue + server->max_running;
+    for (uint32_t i = 0; i < plan->n_requests; i++) n_tokens += plan->requests[i]->n_prompt;
+    if (server->n_live + plan->n_requests > room)
+        return error_set(error, ERR_BUSY, "the queue is full: %u requests wait; try again later", server->n_queued);
+    if (server->queued_tokens && server->queued_tokens + n_tokens > limits->max_queue_tokens)
+        return error_set(error, ERR_BUSY, "%llu prompt tokens wait, %llu more are too many; try again later",
+                         (unsigned long long)server->queued_tokens, (unsigned long long)n_tokens);
+    return true;
+}
+
+/* Its beginning, for who has asked to see it. */
+static void log_prompt(const Server *server, const Request *request)
+{
+    enum { SHOWN_TOKENS = 1024 };
+    Buffer text;
+    Error ignored;
+    TokStream stream = {0};
+    buffer_init(&text, 64 << 10);
+    for (uint32_t i = 0; i < request->n_prompt && i < SHOWN_TOKENS; i++)
+        if (!tok_stream_push(&stream, server->model->tokenizer, request->prompt[i], true, &text, &ignored)) break;
+    LogField fields[] = {
+        {"prompt_tokens", LOG_WHOLE, .whole = request->n_prompt},
+        {"text", LOG_WORD, .word = text.n ? text.data : ""},
+    };
+    log_fields(LOG_INFO, request->id, "prompt", fields, sizeof fields / sizeof *fields);
+    buffer_done(&text);
+}
+
+static bool submit_part(Generation *generation, Request **request, uint32_t index, Error *error)
+{
+    Server *server = generation->server;
+    Part *part = &generation->parts[index];
+    uint32_t n_prompt = (*request)->n_prompt;
+    (*request)->id = ++server->last_id;
+    part->entry = (InboxEntry){.id = (*request)->id, .on_event = generation_on_event};
+    part->generation = generation;
+    part->index = index;
+    part->n_prompt = n_prompt;
+    if (server->limits.log_prompts) log_prompt(server, *request);
+    if (!worker_submit(server->worker, *request, error)) return false;
+    *request = NULL;
+    part->open = true;
+    generation->n_open++;
+    uint64_t now = clock_now_usec();
+    if (!server->n_live++) server->work_since_usec = now;
+    throughput_queued(&server->throughput, server->n_queued++, now);
+    server->queued_tokens += n_prompt;
+    inbox_add(&server->inbox, &part->entry);
+    return true;
+}
+
+static void fill_answer(Generation *generation, const ApiJob *job, const GenerationPlan *plan)
+{
+    ApiAnswer *answer = &generation->answer;
+    answer->kind = plan->kind;
+    answer->created_unix = clock_unix_seconds();
+    answer->model = plan->model;
+    answer->fingerprint = job->model->fingerprint;
+    answer->tokenizer = job->model->tokenizer;
+    answer->want_logprobs = plan->want_logprobs;
+    answer->n_top_logprobs = plan->n_top_logprobs;
+    answer->include_usage = plan->include_usage;
+    answer->stream = plan->stream;
+    answer->n_choices = plan->n_requests * plan->n_choices;
+}
+
+static Generation *generation_new(ApiJob *job, const GenerationPlan *plan, Error *error)
+{
+    Generation *generation = calloc(1, sizeof *generation);
+    if (!generation) goto no_memory;
+    generation->server = job->server;
+    memcpy(generation->request_id, plan->request_id, sizeof plan->request_id);
+    generation->n_choices = plan->n_choices;
+    generation->parts = calloc(plan->n_requests, sizeof *generation->parts);
+    fill_answer(generation, job, plan);
+    if (!generation->parts || !api_answer_init(&generation->answer, error)) goto no_memory;
+    generation->n_parts = plan->n_requests;
+    generation->n_choices_left = generation->answer.n_choices;
+    generation->arrival_usec = plan->requests[0]->arrival_usec;
+    return generation;
+
+no_memory:
+    if (generation) free(generation->parts);
+    free(generation);
+    error_set(error, ERR_NO_MEMORY, "no memory for a request");
+    return NULL;
+}
+
+static bool add_echoes(Generation *generation, GenerationPlan *plan, Error *error)
+{
+    for (uint32_t i = 0; i < generation->answer.n_choices; i++) {
+        const Buffer *echo = &plan->echo[i / generation->n_choices];
+        if (echo->n && !api_answer_add_text(&generation->answer, i, echo->data, echo->n, error)) return false;
+    }
+    return true;
+}
+
+/* Roles of chat, echoed prompts of completions. */
+static bool open_stream(Generation *generation, Error *error)
+{
+    Buffer frames;
+    JsonOut out;
+    generation_begin_frames(&out, &frames);
+    for (uint32_t i = 0; i < generation->answer.n_choices; i++) {
+        if (generation->answer.kind == ANSWER_CHAT) api_answer_write_role(&generation->answer, i, &out);
+        if (generation->answer.choices[i].text.n) api_answer_write_delta(&generation->answer, i, &out);
+    }
+    bool ok = json_end(&out, error) && exchange_stream_begin(generation->exchange, error);
+    generation->last_write_usec = clock_now_usec();
+    if (ok && frames.n) (void)!exchange_stream_write(generation->exchange, frames.data, frames.n);
+    buffer_done(&frames);
+    return ok;
+}
+
+static bool launch(Generation *generation, GenerationPlan *plan, Error *error)
+{
+    if (!check_queue(generation->server, plan, error) || !add_echoes(generation, plan, error)) return false;
+    for (uint32_t i = 0; i < plan->n_requests; i++)
+        if (!submit_part(generation, &plan->requests[i], i, error)) return false;
+    snprintf(generation->answer.id, sizeof generation->answer.id, "%s-%08llx%016llx",
+             plan->kind == ANSWER_CHAT ? "chatcmpl" : "cmpl", (unsigned long long)generation->answer.created_unix,
+             (unsigned long long)generation->parts[0].entry.id);
+    return !plan->stream || open_stream(generation, error);
+}
+
+static void reply_failed(ApiJob *job, int kind, const Error *error)
+{
+    if (!job->exchange) return;
+    if (kind == ERR_BUSY)
+        server_reply_busy(job->server, job->exchange, error);
+    else
+        server_reply_error(job->exchange, kind, error);
+}
+
+static void on_prepared(ApiJob *job)
+{
+    GenerationPlan *plan = job->user;
+    Error error = {.code = ERR_NONE};
+    int refusal = server_refusal(job->server);
+    if (!job->exchange) {
+        generation_plan_free(plan);
+        return;
+    }
+    if (job->failed) {
+        reply_failed(job, job->fault ? job->fault : (int)job->error.code, &job->error);
+    } else if (refusal) {
+        (void)error_set(&error, ERR_BUSY, "the server is shutting down");
+        reply_failed(job, refusal, &error);
+    } else {
+        Generation *generation = generation_new(job, plan, &error);
+        if (generation) generation_link(generation, job->exchange);
+        if (!generation || !launch(generation, plan, &error)) {
+            if (generation) generation_free(generation);
+            reply_failed(job, (int)error.code, &error);
+        }
+    }
+    generation_plan_free(plan);
+}
+
+void generation_start(Server *server, Exchange *exchange, AnswerKind kind, bool (*run)(ApiJob *job, Error *error))
+{
+    GenerationPlan *plan = calloc(1, sizeof *plan);
+    if (!plan) {
+        Error error;
+        (void)error_set(&error, ERR_NO_MEMORY, "no memory for a request");
+        server_reply_error(exchange, ERR_NO_MEMORY, &error);
+        return;
+    }
+    plan->kind = kind;
+    if (!api_job_start(server, exchange, plan, run, on_prepared)) generation_plan_free(plan);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/heartbeat.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/service_manager.h"
+
+enum { CHECK_MS = 1000, FEEDS_PER_SPAN = 3 };
+
+bool heartbeat_is_alive(const Server *server)
+{
+    if (!server->worker || (!server->n_live && !worker_busy(server->worker))) return true;
+    /* An engine that slept when work came in has shown no life for long, and need not have. */
+    uint64_t seen = worker_heartbeat_usec(server->worker);
+    if (seen < server->work_since_usec) seen = server->work_since_usec;
+    return clock_now_usec() < seen + server->params.stall_ms * UINT64_C(1000);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    Server *server = timer->data;
+    bool is_alive = heartbeat_is_alive(server);
+    if (is_alive == server->is_stalled) {
+        server->is_stalled = !is_alive;
+        if (is_alive)
+            log_warn("the engine goes on");
+        else
+            log_error("the engine has stalled: no sign of life for %u ms, with %u requests open",
+                      server->params.stall_ms, server->n_live);
+    }
+    if (server->feeds_watchdog && is_alive) service_notify("WATCHDOG=1");
+}
+
+void heartbeat_start(Server *server)
+{
+    uint64_t watchdog_ms = service_watchdog_usec() / 1000, period_ms = server->params.stall_ms / FEEDS_PER_SPAN + 1;
+    server->feeds_watchdog = watchdog_ms > 0;
+    if (period_ms > CHECK_MS) period_ms = CHECK_MS;
+    if (watchdog_ms && period_ms > watchdog_ms / FEEDS_PER_SPAN) period_ms = watchdog_ms / FEEDS_PER_SPAN + 1;
+    uv_timer_start(&server->heartbeat, on_tick, period_ms, period_ms);
+}
