@@ -17,6 +17,8 @@ typedef struct PrefixParams {
     uint64_t (*clock_usec)(void); /* monotonic: what is used decays with time */
 } PrefixParams;
 
+enum { PREFIX_MAX_SALT_BYTES = 248 }; /* what is longer never matches */
+
 typedef struct PrefixKey {
     PolicyId policy;
     const char *salt; /* [n_salt]; may be NULL when n_salt is 0 */
@@ -35,6 +37,8 @@ typedef enum PrefixEnd {
 typedef struct PrefixCursor {
     uint32_t node, n_tokens; /* n_tokens: of the path, a multiple of KV_PAGE_TOKENS */
     PolicyId policy;
+    uint32_t n_prefilled; /* leading tokens whose pages are those of a prefill; UINT32_MAX: all so far */
+    uint32_t n_known;     /* tokens that the tree knew at the start, usable or not: the next one is where it diverged */
 } PrefixCursor;
 
 LW_CHECK bool prefix_cache_new(const PrefixParams *params, PrefixCache **ret_cache, Error *error);
@@ -47,28 +51,32 @@ void prefix_cache_free(PrefixCache *cache); /* NULL is fine; unrefs all pages; n
  */
 void prefix_cache_open(PrefixCache *cache, const PrefixKey *key, const uint32_t *tokens, uint32_t n_tokens,
                        PrefixCursor *ret_cursor, const PageSet **ret_sets, uint32_t *ret_n, PrefixEnd *ret_end);
+/* Another cursor at the same place, for a fork of the sequence. */
+PrefixCursor prefix_cache_fork(PrefixCache *cache, const PrefixCursor *cursor);
 /*
  * The sequence now holds tokens [n_tokens]: publishes its pages that became full, and moves the cursor on. Tokens from
  * n_prefilled on were decoded. Where another sequence published the
- * same tokens first, the cursor moves onto that node.
+ * same tokens first, the cursor moves onto that node. Call it after every pass: the sequence drops pages of windowed
+ * classes as it goes on, and what it dropped can no longer be published.
  */
 typedef struct PrefixRun {
     SeqId seq;
+    const PageSet *sets;    /* [ceil(n_tokens / KV_PAGE_TOKENS)] the pages of no sequence; NULL: those of seq */
     const uint32_t *tokens; /* [n_tokens] all of the sequence */
     uint32_t n_tokens, n_prefilled;
     const uint32_t *checkpoints; /* [n_checkpoints] ascending positions */
     uint32_t n_checkpoints;
 } PrefixRun;
 void prefix_cache_extend(PrefixCache *cache, PrefixCursor *cursor, const PrefixRun *run);
-/* The same, then the open page too, and its end as a checkpoint; closes the cursor. */
+/* The same, then the open page too, and its end as a checkpoint; closes the cursor. seq is still open. */
 void prefix_cache_finish(PrefixCache *cache, PrefixCursor *cursor, const PrefixRun *run);
-/* Closes the cursor; what was published stays. */
+/* Closes the cursor; what was published stays, the last full page as a checkpoint. */
 void prefix_cache_close(PrefixCache *cache, PrefixCursor *cursor);
 /* Gives up the pages least worth keeping; false: nothing that nobody stands on is left. */
 LW_CHECK bool prefix_cache_evict(PrefixCache *cache);
 
 typedef struct PrefixStats {
     uint64_t queried_tokens, hit_tokens, evicted_pages;
-    uint32_t n_nodes, n_pages; /* pages that the tree owns */
+    uint32_t n_nodes, n_pages; /* nodes with pages; pages that the tree owns */
 } PrefixStats;
 PrefixStats prefix_cache_stats(const PrefixCache *cache);
