@@ -8,7 +8,6 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/tensor.h"
 
 /* Which subcommands take an option (bits of ConfigOption.commands). */
 typedef enum CommandId {
@@ -38,11 +37,11 @@ typedef struct Config {
     Arena arena;
     const char *config; /* path of the file that was read; NULL: none */
     /* model */
-    const char *model; /* NULL: not given */
-    const char *alias; /* several names are separated by commas; NULL: the file's general.name */
-    uint32_t context;  /* 0: the model's */
-    uint32_t threads;  /* 0: all available */
-    DType kv_type;     /* F32, F16 or BF16 */
+    const char *model;   /* NULL: not given */
+    const char *alias;   /* several names are separated by commas; NULL: the file's general.name */
+    uint32_t context;    /* 0: the model's */
+    uint32_t threads;    /* 0: all available */
+    const char *kv_type; /* one name, or CLASS=TYPE[,CLASS=TYPE...]: the engine knows which there are */
     /* server */
     const char *host; /* or "unix:PATH" */
     uint16_t port;

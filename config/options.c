@@ -19,7 +19,6 @@ const ConfigCommand config_commands[] = {
 };
 const size_t config_n_commands = sizeof config_commands / sizeof *config_commands;
 
-static const OptionChoice kv_types[] = {{"f32", DTYPE_F32}, {"f16", DTYPE_F16}, {"bf16", DTYPE_BF16}, {NULL, 0}};
 static const OptionChoice log_levels[] = {
     {"error", LOG_ERROR}, {"warn", LOG_WARN}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}, {NULL, 0}};
 static const OptionChoice log_formats[] = {{"text", LOG_TEXT}, {"json", LOG_JSON}, {NULL, 0}};
@@ -40,8 +39,9 @@ const ConfigOption config_options[] = {
      .help = "largest context of one request, prompt and answer together"},
     {"threads", 't', OPTION_INTEGER, FIELD(threads), .fallback = "0", .shown = "all CPUs", .max = 1024,
      .section = "model", .commands = RUNNERS, .metavar = "N", .help = "CPU threads that compute"},
-    {"kv_type", .kind = OPTION_CHOICE, FIELD(kv_type), .fallback = "f16", .choices = kv_types, .section = "model",
-     .commands = RUNNERS | CMD_INSPECT, .metavar = "TYPE", .help = "element type of the KV cache"},
+    {"kv_type", .kind = OPTION_TEXT, FIELD(kv_type), .fallback = "f16", .section = "model",
+     .commands = RUNNERS | CMD_INSPECT, .metavar = "TYPE",
+     .help = "element type of the KV cache: f32, f16, bf16, f8, int8 or int4; or by class, as full=int8,window=bf16"},
     {"prefill_chunk", .kind = OPTION_INTEGER, FIELD(prefill_chunk), .fallback = "256", .min = 1, .max = 65536,
      .section = "model", .commands = RUNNERS, .metavar = "TOKENS", .help = "prompt tokens computed in one step"},
 

@@ -3,7 +3,13 @@
 
 #include <stdlib.h>
 
-enum { MAX_BATCH_ROWS = 1 << 16, MAX_SEQUENCES = 1 << 12, MAX_PIECE_BYTES = 1 << 16 };
+enum {
+    MAX_BATCH_ROWS = 1 << 16,
+    MAX_SEQUENCES = 1 << 12,
+    MAX_PASSES = 64,
+    MAX_POLICIES = 16,
+    MAX_PIECE_BYTES = 1 << 16
+};
 
 static bool check_params(const EngineParams *params, Error *error)
 {
@@ -11,9 +17,10 @@ static bool check_params(const EngineParams *params, Error *error)
         return error_set(error, ERR_UNSUPPORTED, "tensor parallel is not supported (rank %u of %u)", params->rank,
                          params->world);
     if (params->max_batch_rows < 1 || params->max_batch_rows > MAX_BATCH_ROWS || params->max_logit_rows < 1 ||
-        params->max_sequences < 1 || params->max_sequences > MAX_SEQUENCES)
-        return error_set(error, ERR_INVALID, "%u batch rows, %u logit rows, %u sequences: outside the limits",
-                         params->max_batch_rows, params->max_logit_rows, params->max_sequences);
+        params->max_sequences < 1 || params->max_sequences > MAX_SEQUENCES || params->max_passes > MAX_PASSES)
+        return error_set(error, ERR_INVALID,
+                         "%u batch rows, %u logit rows, %u sequences, %u passes: outside the limits",
+                         params->max_batch_rows, params->max_logit_rows, params->max_sequences, params->max_passes);
     return true;
 }
 
@@ -26,6 +33,7 @@ static bool set_limits(Engine *engine, Error *error)
                                p->context, trained);
     if (p->context == 0) p->context = trained;
     engine->shape.rope_context = p->context;
+    if (p->max_passes == 0) p->max_passes = 1;
     if (p->max_logit_rows > p->max_batch_rows) p->max_logit_rows = p->max_batch_rows;
     if (p->n_threads == 0) p->n_threads = threads_available();
     engine->kernels = p->kernels ? p->kernels : kernels_cpu();
@@ -71,18 +79,68 @@ static bool open_chat_template(Engine *engine, Error *error)
     return ok;
 }
 
+/* Dense attention is what every engine knows. */
+static const AttnPolicy dense_policy = {.name = "dense"};
+
+static bool set_policies(Engine *engine, Error *error)
+{
+    const EngineParams *p = &engine->params;
+    engine->policies = p->policies ? p->policies : &dense_policy;
+    engine->n_policies = p->policies ? p->n_policies : 1;
+    if (engine->n_policies < 1 || engine->n_policies > MAX_POLICIES || engine->policies[0].roles)
+        return error_set_param(error, ERR_INVALID, "roles", "%u attention policies: from 1 to %d, the first dense",
+                               engine->n_policies, MAX_POLICIES);
+    return kv_classes_init(&engine->shape, engine->policies, engine->n_policies, &p->kv_types, &engine->classes, error);
+}
+
+/* Of the policy that takes most. */
+static uint64_t max_need_bytes(const Engine *engine, uint32_t n_tokens)
+{
+    uint64_t most = 0;
+    for (PolicyId i = 0; i < engine->n_policies; i++) {
+        uint64_t need = engine_need_bytes(engine, i, n_tokens);
+        if (need > most) most = need;
+    }
+    return most;
+}
+
+/* The longest context that the budget holds. */
+static uint32_t fitting_context(const Engine *engine, uint64_t budget_bytes)
+{
+    uint32_t fits = 0, too_long = engine->params.context;
+    while (too_long - fits > 1) {
+        uint32_t middle = fits + (too_long - fits) / 2;
+        if (max_need_bytes(engine, middle) <= budget_bytes)
+            fits = middle;
+        else
+            too_long = middle;
+    }
+    return fits;
+}
+
+static bool set_budget(Engine *engine, Error *error)
+{
+    EngineParams *p = &engine->params;
+    uint64_t need = max_need_bytes(engine, p->context);
+    if (p->kv_bytes == 0 && __builtin_mul_overflow(need, p->max_sequences, &p->kv_bytes))
+        return error_set_param(error, ERR_TOO_LARGE, "ctx", "%u contexts of %u tokens need more memory than exists",
+                               p->max_sequences, p->context);
+    if (need <= p->kv_bytes) return true;
+    return error_set_param(error, ERR_NO_MEMORY, "host_memory",
+                           "a context of %u tokens needs %llu MiB for keys and values, but host_memory is %llu MiB: "
+                           "enough for a ctx of %u",
+                           p->context, (unsigned long long)((need + (1 << 20) - 1) >> 20),
+                           (unsigned long long)(p->kv_bytes >> 20), fitting_context(engine, p->kv_bytes));
+}
+
 static bool open_memory(Engine *engine, Error *error)
 {
-    const ModelShape *s = &engine->shape;
-    const KvCacheParams kv = {.n_layers = s->n_layers,
-                              .n_kv_heads = s->n_kv_heads,
-                              .k_dim = s->head_dim,
-                              .v_dim = s->v_dim,
-                              .type = engine->params.kv_type,
-                              .capacity = engine->params.context,
-                              .max_sequences = engine->params.max_sequences};
-    return kv_cache_new(&kv, &engine->kv, error) && forward_new_buffers(engine, error) &&
-           threads_new(engine->params.n_threads, &engine->stream.pool, error);
+    if (!set_policies(engine, error) || !set_budget(engine, error)) return false;
+    const EngineParams *p = &engine->params;
+    if (!kv_memory_new(&engine->classes, p->kv_bytes, &engine->memory, error)) return false;
+    const KvSeqsParams seqs = {&engine->classes, engine->memory, p->context, p->max_sequences};
+    return kv_seqs_new(&seqs, &engine->seqs, error) && buffers_new(engine, error) &&
+           threads_new(p->n_threads, &engine->stream.pool, error);
 }
 
 static bool open_all(Engine *engine, const EngineParams *params, Error *error)
@@ -112,8 +170,10 @@ void engine_close(Engine *engine)
 {
     if (!engine) return;
     threads_free(engine->stream.pool);
-    forward_free_buffers(engine);
-    kv_cache_free(engine->kv);
+    buffers_free(engine);
+    kv_seqs_free(engine->seqs);
+    kv_memory_free(engine->memory);
+    kv_classes_done(&engine->classes);
     chat_template_free(engine->chat_template);
     tok_free(engine->tokenizer);
     weights_done(&engine->weights);
@@ -161,11 +221,6 @@ uint32_t engine_max_logit_rows(const Engine *engine)
     return engine->params.max_logit_rows;
 }
 
-size_t engine_kv_bytes(const Engine *engine)
-{
-    return kv_cache_bytes(engine->kv);
-}
-
 const char *engine_device_name(const Engine *engine)
 {
     return engine->kernels->name;
@@ -175,24 +230,4 @@ void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg)
 {
     engine->pulse = pulse;
     engine->pulse_arg = arg;
-}
-
-bool engine_seq_open(Engine *engine, SeqId *ret_seq, Error *error)
-{
-    return kv_seq_open(engine->kv, ret_seq, error);
-}
-
-void engine_seq_close(Engine *engine, SeqId seq)
-{
-    kv_seq_close(engine->kv, seq);
-}
-
-uint32_t engine_seq_tokens(const Engine *engine, SeqId seq)
-{
-    return kv_seq_tokens(engine->kv, seq);
-}
-
-void engine_seq_truncate(Engine *engine, SeqId seq, uint32_t n)
-{
-    kv_seq_truncate(engine->kv, seq, n);
 }

@@ -7,7 +7,7 @@
 #pragma once
 #include "base/tensor.h"
 #include "engine/batch.h"
-#include "engine/kv/page.h"
+#include "engine/kv/kv_class.h"
 #include "engine/model/family.h"
 #include "engine/select/policy.h"
 #include "engine/text/chat_template.h"
@@ -26,7 +26,7 @@ typedef struct EngineParams {
     uint32_t max_batch_rows;                      /* rows of one forward pass */
     uint32_t max_logit_rows;                      /* rows with logits of one forward pass */
     uint32_t n_threads;                           /* 0: all that are available */
-    DType kv_type;                                /* F32, F16 or BF16 */
+    KvTypes kv_types;                             /* of the keys and values of each class */
     uint32_t rank, world;                         /* tensor parallel; 0, 1 */
     const struct KernelTable *kernels;            /* NULL: the best for this machine */
     void (*progress)(void *arg, double fraction); /* may be NULL; called from engine_open's thread */
@@ -44,37 +44,17 @@ const Error *engine_chat_template_error(const Engine *engine);  /* why it does n
 uint32_t engine_context(const Engine *engine);
 uint32_t engine_max_batch_rows(const Engine *engine);
 uint32_t engine_max_logit_rows(const Engine *engine);
-size_t engine_kv_bytes(const Engine *engine); /* with every sequence full */
 const char *engine_device_name(const Engine *engine);
 
-/* ERR_BUSY when max_sequences are open. */
-LW_CHECK bool engine_seq_open(Engine *engine, SeqId *ret_seq, Error *error);
-void engine_seq_close(Engine *engine, SeqId seq);
-uint32_t engine_seq_tokens(const Engine *engine, SeqId seq);
-/* Forgets the tokens from n on (roll back, or reuse of a common prefix). */
-void engine_seq_truncate(Engine *engine, SeqId seq, uint32_t n);
-
 /*
- * pulse(arg) is a sign of life: engine_forward calls it, on its own thread, after the embedding, after each layer and
- * after the output projection. NULL: none.
- */
-void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg);
-
-/*
- * Runs one batch; allocates nothing. *ret_logits is [rows with logits, n_vocab] in row order, writable (samplers change
- * it in place), valid until the next call. ERR_NON_FINITE is not raised here: samplers check the row they use.
- */
-LW_CHECK bool engine_forward(Engine *engine, const Batch *batch, float **ret_logits, Error *error);
-
-/*
- * What follows replaces engine_seq_open, engine_seq_truncate and one-batch-at-a-time engine_forward when pages come in.
- *
  * Sequences and their pages. A sequence's tokens are 0 .. engine_seq_tokens - 1; passes extend it. Pages are shared by
  * reference count: with engine_seq_fork, and with whoever keeps a PageSet (the prefix cache). A shared page that is to
  * be written is copied first: by engine_seq_reserve, so sharing an open page calls for reserving again before the next
  * pass. Sharing takes no time, none of this allocates, and after an error nothing has changed.
  */
 LW_CHECK bool engine_seq_new(Engine *engine, PolicyId policy, SeqId *ret_seq, Error *error); /* ERR_BUSY: no place */
+void engine_seq_close(Engine *engine, SeqId seq);
+uint32_t engine_seq_tokens(const Engine *engine, SeqId seq);
 /* Takes all pages that the next n tokens need (a copy of a shared open page among them). ERR_BUSY: too few are free. */
 LW_CHECK bool engine_seq_reserve(Engine *engine, SeqId seq, uint32_t n_tokens, Error *error);
 /* A sequence that holds the same tokens, of one that is in no pass. ERR_BUSY: no place. */
@@ -123,3 +103,20 @@ LW_CHECK bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error
 LW_CHECK bool engine_pass_end(Engine *engine, PassId pass, float **ret_logits, Error *error);
 /* Gives up a pass before its end; its sequences keep the tokens they had. */
 void engine_pass_drop(Engine *engine, PassId pass);
+
+/*
+ * One batch from reservation to logits, in a pass of its own: for those who run nothing beside it. A failure leaves the
+ * sequences with the tokens that they had.
+ */
+LW_CHECK bool engine_forward(Engine *engine, const Batch *batch, float **ret_logits, Error *error);
+
+/*
+ * pulse(arg) is a sign of life, on the thread of the pass: after the embedding, after each layer and after the output
+ * projection. NULL: none.
+ */
+void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg);
+
+/* The old names, of the scheduler that computes one sequence at a time. */
+LW_CHECK bool engine_seq_open(Engine *engine, SeqId *ret_seq, Error *error); /* of policy 0 */
+/* Forgets the tokens from n on; they are in pages that the sequence still holds, unquantised. */
+void engine_seq_truncate(Engine *engine, SeqId seq, uint32_t n);

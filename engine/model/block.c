@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/block.h"
 
+#include <string.h>
+
 MatmulOut block_matmul_out(const Matrix *matrix, const float *bias, float *y, bool accumulate)
 {
     return (MatmulOut){.w = matrix->data,
@@ -60,18 +62,33 @@ static bool place_heads(const ForwardPass *pass, uint32_t layer, float *x, uint3
 static bool attend(const ForwardPass *pass, uint32_t layer)
 {
     const StepBuffers *buf = pass->buf;
-    for (uint32_t i = 0; i < pass->n_spans; i++) pass->spans[i].kv = kv_seq_view(pass->kv, pass->seqs[i], layer);
-    const KvAppendParams append = {.k = buf->k, .v = buf->v, .spans = pass->spans, .n_spans = pass->n_spans};
-    const AttentionParams attention = {.q = buf->q,
-                                       .out = buf->attn,
-                                       .spans = pass->spans,
-                                       .n_spans = pass->n_spans,
-                                       .n_heads = pass->shape->n_heads,
-                                       .scale = pass->shape->attention_scale,
-                                       .softcap = pass->shape->attention_softcap,
-                                       .window = shape_layer_window(pass->shape, layer),
-                                       .scratch = buf->attention_scratch};
-    return pass->kernels->kv_append(&append, pass->stream) && pass->kernels->attention(&attention, pass->stream);
+    const ModelShape *shape = pass->shape;
+    for (uint32_t i = 0; i < pass->n_spans; i++) {
+        pass->spans[i].heads = pass->span_heads[i].heads + (size_t)layer * shape->n_kv_heads;
+        pass->spans[i].plans = pass->span_heads[i].plans + (size_t)layer * shape->n_kv_heads;
+    }
+    /* What is left of other rows must not travel on, be it only into numbers that nobody reads. */
+    if (pass->has_lost_rows)
+        memset(buf->attn, 0, (size_t)pass->n_rows * shape->n_heads * shape->v_dim * sizeof *buf->attn);
+    const KvStoreParams store = {.k = buf->k,
+                                 .v = buf->v,
+                                 .spans = pass->spans,
+                                 .n_spans = pass->n_spans,
+                                 .n_kv_heads = shape->n_kv_heads,
+                                 .k_dim = shape->head_dim,
+                                 .v_dim = shape->v_dim};
+    const AttendParams params = {.q = buf->q,
+                                 .out = buf->attn,
+                                 .spans = pass->spans,
+                                 .n_spans = pass->n_spans,
+                                 .n_heads = shape->n_heads,
+                                 .n_kv_heads = shape->n_kv_heads,
+                                 .k_dim = shape->head_dim,
+                                 .v_dim = shape->v_dim,
+                                 .scale = shape->attention_scale,
+                                 .softcap = shape->attention_softcap,
+                                 .scratch = buf->attention_scratch};
+    return pass->kernels->kv_store(&store, pass->stream) && pass->kernels->attend(&params, pass->stream);
 }
 
 /* Adds matrix x to the residual stream, after a norm where there is one. */

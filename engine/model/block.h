@@ -4,13 +4,12 @@
  * size that the engine owns; nothing is allocated here. Engine thread.
  */
 #pragma once
-#include "engine/kv/kv_cache.h"
 #include "engine/model/weights.h"
 #include "kernels/table.h"
 
 /* Sized for the largest batch when the engine opens. */
 typedef struct StepBuffers {
-    float *x;              /* [rows, n_embd] the residual stream */
+    float *x;              /* [rows, n_embd] the residual stream; this and the tables of angles are the pass's own */
     float *normed;         /* [rows, n_embd] */
     float *q;              /* [rows, n_heads, head_dim] */
     float *k;              /* [rows, n_kv_heads, head_dim] */
@@ -24,16 +23,23 @@ typedef struct StepBuffers {
     void *attention_scratch;
 } StepBuffers;
 
+/* How a span attends: all layers of its policy. */
+typedef struct SpanHeads {
+    const KvHead *heads;   /* [n_layers, n_kv_heads] */
+    const AttnPlan *plans; /* [n_layers, n_kv_heads] */
+} SpanHeads;
+
+/* Consecutive rows of a batch on their way through a layer; rows of spans and buffers count from the first of them. */
 typedef struct ForwardPass {
     const KernelTable *kernels;
     Stream stream;
     const ModelShape *shape;
     const ModelWeights *weights;
-    const KvCache *kv;
     const StepBuffers *buf;
-    const SeqId *seqs; /* [n_spans] */
-    AttnSpan *spans;   /* [n_spans]; .kv is set for each layer */
+    KvSpan *spans;               /* [n_spans]; .heads and .plans are set for each layer */
+    const SpanHeads *span_heads; /* [n_spans] */
     uint32_t n_spans, n_rows;
+    bool has_lost_rows; /* there are rows of no span: their sequence was closed meanwhile */
 } ForwardPass;
 
 /* One output of a matmul; bias may be NULL. */

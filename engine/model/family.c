@@ -245,17 +245,3 @@ uint32_t shape_layer_window(const ModelShape *shape, uint32_t layer)
     bool sees_all = shape->full_layer_period && (layer + 1) % shape->full_layer_period == 0;
     return sees_all ? 0 : shape->window_tokens;
 }
-
-uint64_t shape_kv_bytes_per_token(const ModelShape *shape, DType kv_type)
-{
-    uint64_t channels = (uint64_t)shape->n_kv_heads * (shape->head_dim + shape->v_dim);
-    return shape->n_layers * channels * dtype_info(kv_type)->block_bytes;
-}
-
-uint64_t shape_kv_bytes(const ModelShape *shape, DType kv_type, uint64_t n_tokens)
-{
-    uint64_t layer_bytes = shape_kv_bytes_per_token(shape, kv_type) / shape->n_layers;
-    if (!shape->window_tokens || n_tokens <= shape->window_tokens) return n_tokens * shape->n_layers * layer_bytes;
-    uint64_t n_full = shape->full_layer_period ? shape->n_layers / shape->full_layer_period : 0;
-    return (n_full * n_tokens + (shape->n_layers - n_full) * shape->window_tokens) * layer_bytes;
-}

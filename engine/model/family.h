@@ -69,10 +69,6 @@ LW_CHECK bool family_rope_theta(const ModelShape *shape, const Gguf *gguf, doubl
 
 /* Tokens that a layer sees of the past, its own among them; 0: all. */
 uint32_t shape_layer_window(const ModelShape *shape, uint32_t layer);
-/* KV bytes of one token over all layers. */
-uint64_t shape_kv_bytes_per_token(const ModelShape *shape, DType kv_type);
-/* KV bytes of one sequence of that length: sliding-window layers keep no more than their window. */
-uint64_t shape_kv_bytes(const ModelShape *shape, DType kv_type, uint64_t n_tokens);
 
 /* The named shapes of interfaces.md (llama-3.1-8b, ...) for 'inspect --shape' and 'bench --synthetic'; NULL: no such
  * name. */

@@ -22,6 +22,7 @@ typedef struct ModelBench {
     uint32_t n_threads;
     uint64_t block_bytes; /* that the ceiling was measured over */
     BenchSpread prefill_rates[CONFIG_LIST_MAX], decode_rates[CONFIG_LIST_MAX];
+    KvTypes kv_types;
     double fraction_done;
     Progress progress;
 } ModelBench;
@@ -78,7 +79,7 @@ static bool open_engine(ModelBench *bench, const KernelTable *row, Error *error)
 {
     if (!open_model(bench->config, row, &bench->progress, &bench->engine, &bench->seq, error)) return false;
     bench->weight_bytes = decode_weight_bytes(bench->engine);
-    return true;
+    return kv_types_parse(bench->config->kv_type, &bench->kv_types, error);
 }
 
 /*
@@ -95,36 +96,47 @@ static bool make_tokens(ModelBench *bench, Error *error)
 }
 
 /* Runs the tokens of positions [what the sequence holds, end) in steps of at most 'chunk'. */
-static bool run_until(ModelBench *bench, uint32_t end, uint32_t chunk, bool every_logits, Error *error)
+static bool run_until(ModelBench *bench, SeqId seq, uint32_t end, uint32_t chunk, bool decode, Error *error)
 {
-    for (uint32_t at; (at = engine_seq_tokens(bench->engine, bench->seq)) < end;) {
+    for (uint32_t at; (at = engine_seq_tokens(bench->engine, seq)) < end;) {
         uint32_t n = end - at < chunk ? end - at : chunk;
-        LogitRows rows = every_logits || at + n == end ? LOGITS_LAST : LOGITS_NONE;
-        const BatchSpan span = {bench->seq, 0, n, at, rows};
+        LogitRows rows = decode || at + n == end ? LOGITS_LAST : LOGITS_NONE;
+        const BatchSpan span = {seq, 0, n, at, rows, decode ? ROWS_DECODE : ROWS_PREFILL};
         float *logits;
         if (!engine_forward(bench->engine, &(Batch){bench->tokens + at, n, &span, 1}, &logits, error)) return false;
     }
     return true;
 }
 
-/* Times positions [begin, end), which the sequence is rolled back from after each repetition. */
+/* A run of its own behind the sequence's tokens: its pages are there before the clock starts. */
+static bool time_run(ModelBench *bench, uint32_t end, bool decode, double *ret_usec, Error *error)
+{
+    SeqId seq = 0;
+    uint32_t chunk = decode ? 1 : engine_max_batch_rows(bench->engine);
+    if (!engine_seq_fork(bench->engine, bench->seq, &seq, error)) return false;
+    bool ok = engine_seq_reserve(bench->engine, seq, end - engine_seq_tokens(bench->engine, seq), error);
+    uint64_t begin_usec = clock_now_usec();
+    ok = ok && run_until(bench, seq, end, chunk, decode, error);
+    uint64_t usec = clock_now_usec() - begin_usec;
+    engine_seq_close(bench->engine, seq);
+    *ret_usec = (double)(usec ? usec : 1);
+    return ok;
+}
+
+/* Times positions [begin, end), each time in a new sequence that shares what is before them. */
 static bool time_steps(ModelBench *bench, uint32_t begin, uint32_t end, bool decode, BenchSpread *ret_rates,
                        Error *error)
 {
     uint32_t n = bench->config->repetitions, n_kinds = bench->config->prefill.n + bench->config->depth.n;
-    uint32_t chunk = decode ? 1 : engine_max_batch_rows(bench->engine);
+    double usec;
     uint32_t warm_end = decode && end - begin > WARM_UP_TOKENS ? begin + WARM_UP_TOKENS : end;
-    if (!run_until(bench, warm_end, chunk, decode, error)) return false;
+    if (!time_run(bench, warm_end, decode, &usec, error)) return false;
     for (uint32_t i = 0; i < n; i++) {
-        engine_seq_truncate(bench->engine, bench->seq, begin);
-        uint64_t begin_usec = clock_now_usec();
-        if (!run_until(bench, end, chunk, decode, error)) return false;
-        uint64_t usec = clock_now_usec() - begin_usec;
-        bench->rates[i] = (end - begin) * 1e6 / (double)(usec ? usec : 1);
+        if (!time_run(bench, end, decode, &usec, error)) return false;
+        bench->rates[i] = (end - begin) * 1e6 / usec;
         bench->fraction_done += 1.0 / n / n_kinds;
         progress_update(&bench->progress, bench->fraction_done);
     }
-    engine_seq_truncate(bench->engine, bench->seq, begin);
     *ret_rates = bench_spread(bench->rates, n);
     return true;
 }
@@ -138,8 +150,9 @@ static bool measure(ModelBench *bench, Error *error)
         ok = time_steps(bench, 0, bench->config->prefill.at[i], false, &bench->prefill_rates[i], error);
     for (uint32_t i = 0; ok && i < bench->config->depth.n; i++) {
         uint32_t depth = bench->config->depth.at[i];
-        engine_seq_truncate(bench->engine, bench->seq, 0);
-        ok = run_until(bench, depth, chunk, false, error) &&
+        engine_seq_close(bench->engine, bench->seq);
+        ok = engine_seq_new(bench->engine, 0, &bench->seq, error) &&
+             run_until(bench, bench->seq, depth, chunk, false, error) &&
              time_steps(bench, depth, depth + decode, true, &bench->decode_rates[i], error);
     }
     progress_end(&bench->progress);
@@ -150,8 +163,7 @@ static bool measure(ModelBench *bench, Error *error)
 static double decode_bytes(const ModelBench *bench, uint32_t i)
 {
     uint64_t n_tokens = bench->config->depth.at[i] + (uint64_t)(bench->config->decode + 1) / 2;
-    return (double)(bench->weight_bytes +
-                    shape_kv_bytes(engine_shape(bench->engine), bench->config->kv_type, n_tokens));
+    return (double)(bench->weight_bytes + kv_tokens_bytes(engine_shape(bench->engine), &bench->kv_types, n_tokens));
 }
 
 static double floor_percent(const ModelBench *bench, uint32_t i)
@@ -175,7 +187,7 @@ static bool write_json(const ModelBench *bench, Buffer *out, Error *error)
     json_raw(&json, ",\"device\":");
     json_string(&json, engine_device_name(bench->engine));
     json_rawf(&json, ",\"threads\":%u,\"kv_type\":\"%s\",\"prefill_chunk\":%u,\"repetitions\":%u", bench->n_threads,
-              dtype_info(config->kv_type)->name, config->prefill_chunk, config->repetitions);
+              config->kv_type, config->prefill_chunk, config->repetitions);
     json_rawf(&json, ",\"weight_bytes\":%llu,\"read_ceiling\":{\"bytes\":%llu,\"gb_per_second\":%.3f},\"prefill\":[",
               (unsigned long long)bench->weight_bytes, (unsigned long long)bench->block_bytes, bench->ceiling / 1e3);
     for (uint32_t i = 0; i < bench->config->prefill.n; i++) {
@@ -197,13 +209,13 @@ static bool write_json(const ModelBench *bench, Buffer *out, Error *error)
 static bool write_text(const ModelBench *bench, Buffer *out, Error *error)
 {
     const Config *config = bench->config;
-    bool ok = buffer_printf(out, error, "%s, %.1f MB of weights a step; %s, %u threads, KV %s, %u repetitions\n",
-                            engine_shape(bench->engine)->name, (double)bench->weight_bytes / 1e6,
-                            engine_device_name(bench->engine), bench->n_threads, dtype_info(config->kv_type)->name,
-                            config->repetitions) &&
-              buffer_printf(out, error, "reading %.0f MiB: %.2f GB/s\n\n%-28s %10s %10s %10s\n",
-                            (double)bench->block_bytes / (1 << 20), bench->ceiling / 1e3, "tokens a second", "median",
-                            "min", "max");
+    bool ok =
+        buffer_printf(out, error, "%s, %.1f MB of weights a step; %s, %u threads, KV %s, %u repetitions\n",
+                      engine_shape(bench->engine)->name, (double)bench->weight_bytes / 1e6,
+                      engine_device_name(bench->engine), bench->n_threads, config->kv_type, config->repetitions) &&
+        buffer_printf(out, error, "reading %.0f MiB: %.2f GB/s\n\n%-28s %10s %10s %10s\n",
+                      (double)bench->block_bytes / (1 << 20), bench->ceiling / 1e3, "tokens a second", "median", "min",
+                      "max");
     for (uint32_t i = 0; ok && i < bench->config->prefill.n; i++) {
         BenchSpread rates = bench->prefill_rates[i];
         ok = buffer_printf(out, error, "prefill of %-17u %10.1f %10.1f %10.1f\n", bench->config->prefill.at[i],

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const DType inspect_kv_types[INSPECT_N_KV_TYPES] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
-
 enum { MAX_OUTPUT_BYTES = 1 << 30 };
 
 static bool append_point(Buffer *out, const uint8_t *at, size_t n, bool one_line, Error *error)
@@ -50,9 +48,22 @@ static void count_types(Inspection *inspection)
     }
 }
 
+bool inspect_kv_at(const Inspection *inspection, uint32_t i, InspectKv *ret_row)
+{
+    const KvTypes *chosen = &inspection->kv_types;
+    bool is_mixed = false;
+    for (int kind = 1; kind < KV_N_KINDS; kind++) is_mixed |= chosen->of[kind] != chosen->of[0];
+    if (i < KV_N_TYPES)
+        *ret_row = (InspectKv){kv_type_info(i)->name, kv_types_all(i), !is_mixed && i == chosen->of[0]};
+    else
+        *ret_row = (InspectKv){inspection->config->kv_type, *chosen, true};
+    return i < KV_N_TYPES || (i == KV_N_TYPES && is_mixed);
+}
+
 static bool print_inspection(Inspection *inspection, Error *error)
 {
     const Config *config = inspection->config;
+    if (!kv_types_parse(config->kv_type, &inspection->kv_types, error)) return false;
     if (inspection->shape) inspection->context = config->context ? config->context : inspection->shape->train_context;
     Buffer out;
     buffer_init(&out, MAX_OUTPUT_BYTES);

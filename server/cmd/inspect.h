@@ -3,7 +3,7 @@
 #pragma once
 #include "base/buffer.h"
 #include "config/config.h"
-#include "engine/model/family.h"
+#include "engine/kv/kv_class.h"
 
 enum { INSPECT_MAX_TYPES = 64 }; /* of any ids; a file with more has its first ones listed */
 
@@ -21,11 +21,16 @@ typedef struct Inspection {
     size_t n_types;
     uint64_t n_params, weight_bytes; /* weight_bytes 0: a named shape */
     uint64_t context;                /* tokens of one sequence, for the memory figures */
+    KvTypes kv_types;
 } Inspection;
 
-/* The KV types of the memory figures. */
-enum { INSPECT_N_KV_TYPES = 3 };
-extern const DType inspect_kv_types[INSPECT_N_KV_TYPES];
+/* A row of the memory figures; the one of kv_type comes last when its classes differ. */
+typedef struct InspectKv {
+    const char *name;
+    KvTypes types;
+    bool is_selected;
+} InspectKv;
+bool inspect_kv_at(const Inspection *inspection, uint32_t i, InspectKv *ret_row); /* false: past the last */
 
 /*
  * Bytes from a file as text: invalid UTF-8 and NUL become U+FFFD, at most max_points code points are kept and '...'

@@ -166,13 +166,13 @@ static bool add_memory(cJSON *root, const Inspection *inspection)
     if (!memory || !add_int(memory, "context", (int64_t)inspection->context)) return false;
     cJSON *rows = cJSON_AddArrayToObject(memory, "kv");
     bool added = rows;
-    for (size_t i = 0; added && i < INSPECT_N_KV_TYPES; i++) {
-        DType type = inspect_kv_types[i];
-        uint64_t bytes = shape_kv_bytes(inspection->shape, type, inspection->context);
+    InspectKv kv;
+    for (uint32_t i = 0; added && inspect_kv_at(inspection, i, &kv); i++) {
+        uint64_t bytes = kv_tokens_bytes(inspection->shape, &kv.types, inspection->context);
         cJSON *row = cJSON_CreateObject();
-        added = cJSON_AddItemToArray(rows, row) && cJSON_AddStringToObject(row, "type", dtype_info(type)->name) &&
-                cJSON_AddBoolToObject(row, "selected", type == inspection->config->kv_type) &&
-                add_int(row, "bytes_per_token", (int64_t)shape_kv_bytes_per_token(inspection->shape, type)) &&
+        added = cJSON_AddItemToArray(rows, row) && cJSON_AddStringToObject(row, "type", kv.name) &&
+                cJSON_AddBoolToObject(row, "selected", kv.is_selected) &&
+                add_int(row, "bytes_per_token", (int64_t)kv_token_bytes(inspection->shape, &kv.types)) &&
                 add_int(row, "kv_bytes", (int64_t)bytes) &&
                 add_int(row, "total_bytes", (int64_t)(bytes + inspection->weight_bytes));
     }

@@ -133,14 +133,14 @@ static void print_memory(Page *page, const Inspection *inspection)
     char text[16];
     PRINT(page, "\nmemory of one sequence of %" PRIu64 " tokens\n", inspection->context);
     PRINT(page, "%-8s %12s %12s%s\n", "KV type", "a token", "KV", weight_bytes ? "   with weights" : "");
-    for (size_t i = 0; i < INSPECT_N_KV_TYPES; i++) {
-        DType type = inspect_kv_types[i];
-        uint64_t kv_bytes = shape_kv_bytes(shape, type, inspection->context);
-        PRINT(page, "%-8s", dtype_info(type)->name);
-        PRINT(page, " %12s", human_bytes(text, shape_kv_bytes_per_token(shape, type)));
+    InspectKv kv;
+    for (uint32_t i = 0; inspect_kv_at(inspection, i, &kv); i++) {
+        uint64_t kv_bytes = kv_tokens_bytes(shape, &kv.types, inspection->context);
+        PRINT(page, "%-8s", kv.name);
+        PRINT(page, " %12s", human_bytes(text, kv_token_bytes(shape, &kv.types)));
         PRINT(page, " %12s", human_bytes(text, kv_bytes));
         if (weight_bytes) PRINT(page, " %14s", human_bytes(text, kv_bytes + weight_bytes));
-        PRINT(page, "%s\n", type == inspection->config->kv_type ? "  (kv_type)" : "");
+        PRINT(page, "%s\n", kv.is_selected ? "  (kv_type)" : "");
     }
 }
 

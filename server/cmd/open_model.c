@@ -4,20 +4,22 @@
 bool open_model(const Config *config, const KernelTable *kernels, Progress *progress, Engine **ret_engine,
                 SeqId *ret_seq, Error *error)
 {
+    KvTypes kv_types;
+    if (!kv_types_parse(config->kv_type, &kv_types, error)) return false;
     const EngineParams params = {.model_path = config->model,
                                  .context = config->context,
-                                 .max_sequences = 1,
+                                 .max_sequences = OPEN_MODEL_SEQUENCES,
                                  .max_batch_rows = config->prefill_chunk,
                                  .max_logit_rows = 1,
                                  .n_threads = config->threads,
-                                 .kv_type = config->kv_type,
+                                 .kv_types = kv_types,
                                  .world = 1,
                                  .kernels = kernels,
                                  .progress = progress_update,
                                  .progress_arg = progress};
     Engine *engine = NULL;
     progress_begin(progress, "loading");
-    bool ok = engine_open(&params, &engine, error) && engine_seq_open(engine, ret_seq, error);
+    bool ok = engine_open(&params, &engine, error) && engine_seq_new(engine, 0, ret_seq, error);
     progress_end(progress);
     if (ok)
         *ret_engine = engine;

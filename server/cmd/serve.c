@@ -90,11 +90,11 @@ static void on_load(uv_work_t *work)
         .max_batch_rows = serve->config.prefill_chunk,
         .max_logit_rows = LOGIT_ROWS,
         .n_threads = serve->config.threads,
-        .kv_type = serve->config.kv_type,
         .world = 1,
     };
-    serve->loaded =
-        engine_open(&params, &serve->engine, &serve->load_error) && describe_model(serve, &serve->load_error);
+    serve->loaded = kv_types_parse(serve->config.kv_type, &params.kv_types, &serve->load_error) &&
+                    engine_open(&params, &serve->engine, &serve->load_error) &&
+                    describe_model(serve, &serve->load_error);
 }
 
 static uint32_t queue_capacity(uint32_t max_queue)

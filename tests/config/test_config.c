@@ -44,7 +44,7 @@ Test(config, defaults)
     cr_assert_str_eq(config.model, "a.gguf");
     cr_assert_str_eq(config.host, "127.0.0.1");
     cr_assert_eq(config.port, 8080);
-    cr_assert_eq(config.kv_type, DTYPE_F16);
+    cr_assert_str_eq(config.kv_type, "f16");
     cr_assert_eq(config.max_body, 32u << 20);
     cr_assert_eq(config.max_queue_tokens, 4u << 20);
     cr_assert_eq(config.drain_timeout_s, 60);
@@ -65,7 +65,7 @@ Test(config, forms_of_the_command_line)
               "%s", error.text);
     cr_assert_str_eq(config.model, "x.gguf");
     cr_assert_eq(config.prefill_chunk, 32);
-    cr_assert_eq(config.kv_type, DTYPE_BF16);
+    cr_assert_str_eq(config.kv_type, "bf16");
     cr_assert_eq(config.context, 4096);
     cr_assert_str_eq(config.prompt, "--raw is text here");
     cr_assert(config.raw);

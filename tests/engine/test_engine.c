@@ -21,7 +21,7 @@ static EngineParams params_default(void)
                           .max_batch_rows = MAX_ROWS,
                           .max_logit_rows = MAX_ROWS,
                           .n_threads = 2,
-                          .kv_type = DTYPE_F32,
+                          .kv_types = {{KV_F32, KV_F32, KV_F32}},
                           .world = 1};
 }
 
@@ -143,34 +143,48 @@ Test(test_engine, every_weight_type_follows_the_plain_forward_pass)
     }
 }
 
-/* The bytes of a sequence's cache that hold tokens, one after another. */
-static size_t copy_cache(const Engine *engine, SeqId seq, uint32_t n_tokens, char *out)
+/* Keys and values of a sequence's tokens, one after another: [n_layers * n_kv_heads, n_tokens, k_dim + v_dim]. */
+static size_t copy_cache(const Engine *engine, SeqId seq, uint32_t n_tokens, float *out)
 {
     size_t n = 0;
-    for (uint32_t layer = 0; layer < engine->shape.n_layers; layer++) {
-        KvView view = kv_seq_view(engine->kv, seq, layer);
-        size_t element = dtype_info(view.type)->block_bytes;
-        for (uint32_t head = 0; head < view.n_kv_heads; head++)
-            for (int is_v = 0; is_v < 2; is_v++) {
-                size_t row = (is_v ? view.v_dim : view.k_dim) * element;
-                memcpy(out + n, (char *)(is_v ? view.v : view.k) + head * view.capacity * row, n_tokens * row);
-                n += n_tokens * row;
-            }
-    }
+    uint32_t n_classes;
+    const KvClassInfo *classes = engine_policy_classes(engine, 0, &n_classes);
+    cr_assert_eq(n_classes, 1);
+    for (uint32_t slot = 0; slot < classes->n_slots; slot++)
+        for (uint32_t token = 0; token < n_tokens; token++) {
+            PageSet set;
+            size_t bytes;
+            engine_seq_page(engine, seq, token / KV_PAGE_TOKENS, &set);
+            const char *page = kv_page_data(engine->memory, set.page[0], &bytes);
+            const KvPool *pool = engine_page_is_open(engine, set.page[0])
+                                     ? kv_memory_image_pool(engine->memory, classes->class_id)
+                                     : kv_memory_pool(engine->memory, classes->class_id);
+            const KvLayout *layout = &pool->layout;
+            kv_slot_get(layout, page + slot * layout->slot_bytes, token % KV_PAGE_TOKENS, out + n,
+                        out + n + layout->k_dim);
+            n += layout->k_dim + layout->v_dim;
+        }
     return n;
 }
 
-static void expect_same_bits(Engine *engine, const uint32_t *tokens, uint32_t chunk, const float *logits,
-                             const char *cache, size_t cache_bytes)
+static float *new_cache(const Engine *engine)
 {
-    float *again = new_logits();
-    char *cache_again = malloc(cache_bytes);
+    const ModelShape *s = engine_shape(engine);
+    float *x = calloc((size_t)N_TOKENS * s->n_layers * s->n_kv_heads * (s->head_dim + s->v_dim), sizeof *x);
+    cr_assert_not_null(x);
+    return x;
+}
+
+static void expect_same_bits(Engine *engine, const uint32_t *tokens, uint32_t chunk, const float *logits,
+                             const float *cache, size_t cache_floats)
+{
+    float *again = new_logits(), *cache_again = new_cache(engine);
     SeqId seq = open_seq(engine);
     feed(engine, seq, tokens, N_TOKENS, chunk, again);
     cr_expect_arr_eq(again, logits, (size_t)N_TOKENS * tiny_model_vocab() * sizeof *again, "chunks of %u: logits",
                      chunk);
-    cr_expect_eq(copy_cache(engine, seq, N_TOKENS, cache_again), cache_bytes);
-    cr_expect_arr_eq(cache_again, cache, cache_bytes, "chunks of %u: cache", chunk);
+    cr_expect_eq(copy_cache(engine, seq, N_TOKENS, cache_again), cache_floats);
+    cr_expect_arr_eq(cache_again, cache, cache_floats * sizeof *cache, "chunks of %u: cache", chunk);
     engine_seq_close(engine, seq);
     free(again);
     free(cache_again);
@@ -178,22 +192,20 @@ static void expect_same_bits(Engine *engine, const uint32_t *tokens, uint32_t ch
 
 Test(test_engine, chunks_do_not_change_a_bit)
 {
-    static const DType kv_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     static const uint32_t chunks[] = {1, 7, 64};
     uint32_t tokens[N_TOKENS];
     fill_tokens(tokens, N_TOKENS, 11);
     for (size_t i = 0; i < N_WEIGHT_TYPES; i++) {
         TinyModel model = model_of_type(weight_types[i]);
         EngineParams params = params_default();
-        params.kv_type = kv_types[i % 3];
+        params.kv_types = kv_types_all(i % KV_N_TYPES);
         Engine *engine = open_tiny(&model, params);
-        float *logits = new_logits();
-        char *cache = malloc(engine_kv_bytes(engine));
+        float *logits = new_logits(), *cache = new_cache(engine);
         SeqId seq = open_seq(engine);
         feed(engine, seq, tokens, N_TOKENS, N_TOKENS, logits);
-        size_t cache_bytes = copy_cache(engine, seq, N_TOKENS, cache);
+        size_t cache_floats = copy_cache(engine, seq, N_TOKENS, cache);
         for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++)
-            expect_same_bits(engine, tokens, chunks[c], logits, cache, cache_bytes);
+            expect_same_bits(engine, tokens, chunks[c], logits, cache, cache_floats);
         engine_close(engine);
         free(logits);
         free(cache);
@@ -370,7 +382,8 @@ Test(test_engine, getters_and_limits)
     cr_assert_not_null(engine_chat_template(engine));
     cr_assert_null(engine_chat_template_error(engine));
     cr_assert(engine_max_batch_rows(engine) == MAX_ROWS && engine_max_logit_rows(engine) == MAX_ROWS);
-    cr_assert_geq(engine_kv_bytes(engine), 3 * 512 * shape_kv_bytes_per_token(engine_shape(engine), DTYPE_F32));
+    cr_assert_eq(engine_kv_usage(engine).total_bytes, 3 * engine_need_bytes(engine, 0, 512));
+    cr_assert_geq(engine_need_bytes(engine, 0, 512), 512 * kv_token_bytes(engine_shape(engine), &params.kv_types));
     cr_assert_str_eq(engine_device_name(engine), kernels_cpu()->name);
     for (int i = 0; i < 3; i++) open_seq(engine);
     SeqId seq = 9;
@@ -396,9 +409,9 @@ Test(test_engine, refuses_to_open)
     cr_assert_not(try_open(&model, params, &engine));
     cr_assert_eq(error.code, ERR_UNSUPPORTED);
     params = params_default();
-    params.kv_type = DTYPE_Q8_0;
+    params.kv_bytes = 3 << 14;
     cr_assert_not(try_open(&model, params, &engine));
-    cr_assert_str_eq(error.param, "kv_type");
+    cr_assert_str_eq(error.param, "host_memory");
     params = params_default();
     params.max_batch_rows = 0;
     cr_assert_not(try_open(&model, params, &engine));

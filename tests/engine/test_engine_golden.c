@@ -31,7 +31,7 @@ static Engine *open_case(const cJSON *json)
                            .max_batch_rows = 128,
                            .max_logit_rows = 128,
                            .n_threads = 2,
-                           .kv_type = DTYPE_F32,
+                           .kv_types = {{KV_F32, KV_F32, KV_F32}},
                            .world = 1};
     const cJSON *setting;
     char path[256];
@@ -158,7 +158,7 @@ Test(test_engine_golden, greedy_text_of_a_real_model_equals_the_reference)
                                  .max_batch_rows = 256,
                                  .max_logit_rows = 256,
                                  .n_threads = 2,
-                                 .kv_type = DTYPE_F16,
+                                 .kv_types = {{KV_F16, KV_F16, KV_F16}},
                                  .world = 1};
     Engine *engine;
     Agreement all = {0};
@@ -195,7 +195,7 @@ Test(test_engine_golden, gemma_agrees_with_the_reference_beyond_its_window)
                                  .max_batch_rows = CHUNK,
                                  .max_logit_rows = CHUNK,
                                  .n_threads = 2,
-                                 .kv_type = DTYPE_F16,
+                                 .kv_types = {{KV_F16, KV_F16, KV_F16}},
                                  .world = 1};
     Engine *engine;
     SeqId seq;

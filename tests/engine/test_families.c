@@ -19,7 +19,7 @@ static Engine *open_model(const char *const *settings)
                            .max_batch_rows = 128,
                            .max_logit_rows = 128,
                            .n_threads = 2,
-                           .kv_type = DTYPE_F16,
+                           .kv_types = {{KV_F16, KV_F16, KV_F16}},
                            .world = 1};
     char path[256];
     Engine *engine;
@@ -81,7 +81,8 @@ Test(test_families, gemma_layers_see_what_they_should)
     const ModelShape *s = engine_shape(engine);
     for (uint32_t i = 0; i < 13; i++) cr_assert_eq(shape_layer_window(s, i), i == 5 || i == 11 ? 0 : 9, "layer %u", i);
     cr_assert(s->window_rope_base == 10000 && s->attention_softcap == 0 && s->embed_scale == 8);
-    cr_assert_eq(shape_kv_bytes(s, DTYPE_F16, 100), (2 * 100 + 11 * 9) * (shape_kv_bytes_per_token(s, DTYPE_F16) / 13));
+    const KvTypes types = kv_types_all(KV_F16);
+    cr_assert_eq(kv_tokens_bytes(s, &types, 100), (2 * 100 + 11 * 9) * (kv_token_bytes(s, &types) / 13));
     engine_close(engine);
     engine = OPEN("arch=gemma2", "layers=3");
     s = engine_shape(engine);

@@ -86,7 +86,6 @@ Test(test_family, reads_every_field)
     cr_assert(s.norm_eps == 1e-6f && s.embed_scale == 1);
     cr_assert_float_eq(s.attention_scale, 1 / sqrt(8.0), 1e-7);
     cr_assert(s.tied_output && s.n_params == 7 * 48 && s.weight_bytes == 7 * 48 * 4);
-    cr_assert_eq(shape_kv_bytes_per_token(&s, DTYPE_F16), 3 * 2 * (8 + 8) * 2);
 }
 
 Test(test_family, defaults)

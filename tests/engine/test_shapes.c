@@ -36,22 +36,3 @@ Test(test_shapes, fields_agree_with_each_other)
     cr_assert_null(shape_by_name("llama-3.1-8B"));
     cr_assert_null(shape_by_name(""));
 }
-
-Test(test_shapes, kv_bytes)
-{
-    const ModelShape *llama = shape_by_name("llama-3.1-8b");
-    cr_assert_eq(shape_kv_bytes_per_token(llama, DTYPE_F16), 128 * 1024);
-    cr_assert_eq(shape_kv_bytes_per_token(llama, DTYPE_F32), 256 * 1024);
-    cr_assert_eq(shape_kv_bytes(llama, DTYPE_F16, 131072), 16ull << 30);
-    cr_assert_eq(shape_kv_bytes(llama, DTYPE_F16, 0), 0);
-    cr_assert_eq(shape_kv_bytes_per_token(shape_by_name("smollm2-135m"), DTYPE_F16), 23040);
-}
-
-Test(test_shapes, window_layers_stop_growing)
-{
-    const ModelShape *gemma = shape_by_name("gemma3-270m");
-    uint64_t layer = 2 * 256 * 2;
-    cr_assert_eq(shape_kv_bytes(gemma, DTYPE_BF16, 512), 18 * 512 * layer);
-    cr_assert_eq(shape_kv_bytes(gemma, DTYPE_BF16, 513), (15 * 512 + 3 * 513) * layer);
-    cr_assert_eq(shape_kv_bytes(gemma, DTYPE_BF16, 32768), (15 * 512 + 3 * 32768) * layer);
-}

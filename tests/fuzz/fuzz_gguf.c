@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GGUF files: any bytes give a file whose every value can be read, or an error that names the place; never a crash. */
-#include "engine/model/family.h"
+#include "engine/kv/kv_class.h"
 #include "tests/support/gguf_open.h"
 
 #include <stdlib.h>
@@ -22,7 +22,8 @@ static void read_model(const Gguf *gguf)
     if (!theta) abort();
     if (!family_rope_theta(&shape, gguf, theta, &error) && !error.text[0]) abort();
     free(theta);
-    if (shape_kv_bytes(&shape, DTYPE_F32, shape.train_context) < shape_kv_bytes_per_token(&shape, DTYPE_F32)) abort();
+    const KvTypes types = kv_types_all(KV_F32);
+    if (kv_tokens_bytes(&shape, &types, shape.train_context) < kv_token_bytes(&shape, &types)) abort();
 }
 
 /* The same bytes as a first file and as a second: whatever they say of parts, the answer is a model or a place. */

@@ -145,7 +145,7 @@ static bool world_open(Error *error)
                                  .max_batch_rows = 32,
                                  .max_logit_rows = 8,
                                  .n_threads = 1,
-                                 .kv_type = DTYPE_F32,
+                                 .kv_types = {{KV_F32, KV_F32, KV_F32}},
                                  .world = 1};
     return engine_open(&params, &world.engine, error);
 }

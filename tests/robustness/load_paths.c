@@ -41,7 +41,7 @@ static bool run_engine(World *world, Buffer *digest, Error *error)
                                  .max_batch_rows = 16,
                                  .max_logit_rows = 4,
                                  .n_threads = 2,
-                                 .kv_type = DTYPE_F16,
+                                 .kv_types = {{KV_F16, KV_F16, KV_F16}},
                                  .world = 1};
     Engine *engine = UNTOUCHED;
     if (!engine_open(&params, &engine, error)) {

@@ -24,7 +24,7 @@ static Engine *open_engine(void)
                                  .max_batch_rows = 64,
                                  .max_logit_rows = 16,
                                  .n_threads = 1,
-                                 .kv_type = DTYPE_F32,
+                                 .kv_types = {{KV_F32, KV_F32, KV_F32}},
                                  .world = 1};
     bool ok = engine_open(&params, &engine, &error);
     unlink(path);

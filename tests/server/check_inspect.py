@@ -37,8 +37,8 @@ check("scalar key", found["metadata"]["llama.block_count"] == 2 and found["metad
 check("array key", found["metadata"]["tokenizer.ggml.tokens"]["first"][:3] == ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
 check("shape", found["shape"]["n_kv_heads"] == 2 and found["shape"]["head_dim"] == 16 and found["shape"]["tied_output"])
 kv = {row["type"]: row for row in found["memory"]["kv"]}
-check("memory", kv["F32"]["bytes_per_token"] == 2 * 2 * 32 * 4 and kv["F16"]["kv_bytes"] == 100 * 2 * 2 * 32 * 2)
-check("total", kv["F16"]["total_bytes"] == kv["F16"]["kv_bytes"] + found["weight_bytes"] and kv["F16"]["selected"])
+check("memory", kv["f32"]["bytes_per_token"] == 2 * 2 * 32 * 4 and kv["f16"]["kv_bytes"] == 100 * 2 * 2 * 32 * 2)
+check("total", kv["f16"]["total_bytes"] == kv["f16"]["kv_bytes"] + found["weight_bytes"] and kv["f16"]["selected"])
 
 text = inspect("-m", model)
 check("text", text.returncode == 0 and "blk.0" not in text.stdout and "memory of one sequence of 512 tokens" in text.stdout)

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which (layer, KV head) keeps its keys and values in which class. Layers and heads differ in what they look back at,
+ * so each policy has up to KV_MAX_CLASSES classes: of the heads that see everything, of streaming heads (LServe 3.3),
+ * of the heads of sliding-window layers. Classes that come out the same for two policies are one. Immutable.
+ */
+#pragma once
+#include "base/arena.h"
+#include "engine/kv/page.h"
+#include "engine/model/family.h"
+#include "engine/select/policy.h"
+
+typedef enum KvKind { KV_FULL, KV_STREAM, KV_WINDOW, KV_N_KINDS } KvKind;
+
+typedef struct KvTypes {
+    KvType of[KV_N_KINDS];
+} KvTypes;
+
+#define KV_NO_SLOT UINT32_MAX
+
+typedef struct KvClass {
+    KvKind kind;
+    KvType type;
+    uint32_t sink, window; /* tokens; window PLAN_ALL: everything */
+    uint32_t n_slots, k_dim, v_dim;
+    const uint32_t *slots;          /* [n_layers, n_kv_heads]; KV_NO_SLOT: not of this class */
+    size_t page_bytes, image_bytes; /* of a page in memory; image_bytes 0: the type is not quantised */
+} KvClass;
+
+/* What a policy makes of the classes. */
+typedef struct KvPolicyMap {
+    uint32_t n_classes;
+    KvClassInfo classes[KV_MAX_CLASSES];
+    const KvHead *heads; /* [n_layers, n_kv_heads]; .class_index into classes */
+} KvPolicyMap;
+
+typedef struct KvClassTable {
+    Arena arena;
+    KvClass *classes; /* [n_classes] by class_id */
+    uint32_t n_classes;
+    KvPolicyMap *policies; /* [n_policies] by PolicyId */
+    uint32_t n_policies;
+} KvClassTable;
+
+/* "f16", or "full=int8,stream=bf16": what is not named is f16. An error names kv_type. */
+LW_CHECK bool kv_types_parse(const char *text, KvTypes *ret_types, Error *error);
+
+static inline KvTypes kv_types_all(KvType type)
+{
+    return (KvTypes){{type, type, type}};
+}
+
+/* Bytes of one token over all layers of a model, all heads dense; and of all that n tokens keep. */
+uint64_t kv_token_bytes(const ModelShape *shape, const KvTypes *types);
+uint64_t kv_tokens_bytes(const ModelShape *shape, const KvTypes *types, uint64_t n_tokens);
+
+LW_CHECK bool kv_classes_init(const ModelShape *shape, const AttnPolicy *policies, uint32_t n_policies,
+                              const KvTypes *types, KvClassTable *ret_table, Error *error);
+void kv_classes_done(KvClassTable *table);
+
+/* Pages that hold n tokens. */
+static inline uint32_t kv_n_pages(uint32_t n_tokens)
+{
+    return n_tokens / KV_PAGE_TOKENS + (n_tokens % KV_PAGE_TOKENS != 0);
+}
+
+/* Bytes that a sequence of n tokens takes at most, images included, when it was built in passes of max_rows rows. */
+uint64_t kv_classes_need_bytes(const KvClassTable *table, PolicyId policy, uint32_t n_tokens, uint32_t max_rows);

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/kv/kv_seq.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+typedef struct KvSeq {
+    bool is_open;
+    PolicyId policy;
+    uint32_t n_tokens;
+    uint32_t n_pages;                    /* logical pages, those that have left among them */
+    uint32_t first_held[KV_MAX_CLASSES]; /* of the pages behind the sink; between the two all have left */
+    KvPages views[KV_MAX_CLASSES];
+} KvSeq;
+
+struct KvSeqs {
+    KvSeqsParams params;
+    uint32_t max_pages; /* of one sequence and class */
+    uint32_t *tables;   /* [max_sequences, KV_MAX_CLASSES, pages and images, max_pages] */
+    size_t table_bytes;
+    KvSeq seqs[];
+};
+
+bool kv_seqs_new(const KvSeqsParams *params, KvSeqs **ret_seqs, Error *error)
+{
+    KvSeqs *seqs = calloc(1, sizeof *seqs + params->max_sequences * sizeof *seqs->seqs);
+    if (!seqs) return error_set(error, ERR_NO_MEMORY, "no memory for %u sequences", params->max_sequences);
+    seqs->params = *params;
+    seqs->max_pages = kv_n_pages(params->context);
+    seqs->table_bytes = (size_t)params->max_sequences * KV_MAX_CLASSES * 2 * seqs->max_pages * sizeof *seqs->tables;
+    seqs->tables =
+        mmap(NULL, seqs->table_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (seqs->tables == MAP_FAILED) {
+        free(seqs);
+        return error_set_param(error, ERR_NO_MEMORY, "ctx", "no addresses for the page tables of %u sequences",
+                               params->max_sequences);
+    }
+    *ret_seqs = seqs;
+    return true;
+}
+
+void kv_seqs_free(KvSeqs *seqs)
+{
+    if (!seqs) return;
+    for (SeqId seq = 0; seq < seqs->params.max_sequences; seq++)
+        if (seqs->seqs[seq].is_open) kv_seq_close(seqs, seq);
+    munmap(seqs->tables, seqs->table_bytes);
+    free(seqs);
+}
+
+static const KvPolicyMap *map_of(const KvSeqs *seqs, const KvSeq *seq)
+{
+    return &seqs->params.classes->policies[seq->policy];
+}
+
+static uint32_t *table_of(const KvSeqs *seqs, SeqId id, uint32_t class, bool of_images)
+{
+    return seqs->tables + (((size_t)id * KV_MAX_CLASSES + class) * 2 + of_images) * seqs->max_pages;
+}
+
+static KvSeq *seq_at(KvSeqs *seqs, SeqId id)
+{
+    assert(kv_seq_is_open(seqs, id));
+    return &seqs->seqs[id];
+}
+
+static const KvSeq *peek_at(const KvSeqs *seqs, SeqId id)
+{
+    assert(kv_seq_is_open(seqs, id));
+    return &seqs->seqs[id];
+}
+
+static PageId page_at(const KvSeqs *seqs, SeqId id, uint32_t class, uint32_t logical_page)
+{
+    uint32_t index = table_of(seqs, id, class, false)[logical_page];
+    return index == PAGE_NONE ? PAGE_NONE : kv_page_id(map_of(seqs, &seqs->seqs[id])->classes[class].class_id, index);
+}
+
+static void set_page(KvSeqs *seqs, SeqId id, uint32_t class, uint32_t logical_page, PageId page)
+{
+    bool is_none = page == PAGE_NONE;
+    table_of(seqs, id, class, false)[logical_page] = is_none ? PAGE_NONE : kv_page_index(page);
+    table_of(seqs, id, class, true)[logical_page] = is_none ? KV_NO_IMAGE : kv_page_image(seqs->params.memory, page);
+}
+
+/* The pages from the one that is written next have images; the kernels' view of them starts there. */
+static void set_tokens(KvSeqs *seqs, SeqId id, uint32_t n_tokens)
+{
+    KvSeq *seq = &seqs->seqs[id];
+    seq->n_tokens = n_tokens;
+    for (uint32_t c = 0; c < map_of(seqs, seq)->n_classes; c++) {
+        KvPages *view = &seq->views[c];
+        view->first_image = n_tokens / KV_PAGE_TOKENS;
+        view->images = view->image_pool ? table_of(seqs, id, c, true) + view->first_image : NULL;
+    }
+}
+
+static bool find_place(const KvSeqs *seqs, SeqId *ret_seq, Error *error)
+{
+    for (SeqId id = 0; id < seqs->params.max_sequences; id++)
+        if (!seqs->seqs[id].is_open) {
+            *ret_seq = id;
+            return true;
+        }
+    return error_set(error, ERR_BUSY, "all %u sequences are in use", seqs->params.max_sequences);
+}
+
+bool kv_seq_new(KvSeqs *seqs, PolicyId policy, SeqId *ret_seq, Error *error)
+{
+    SeqId id = 0;
+    if (policy >= seqs->params.classes->n_policies)
+        return error_set(error, ERR_INTERNAL, "there is no policy %u", policy);
+    if (!find_place(seqs, &id, error)) return false;
+    KvSeq *seq = &seqs->seqs[id];
+    *seq = (KvSeq){.is_open = true, .policy = policy};
+    const KvPolicyMap *map = map_of(seqs, seq);
+    for (uint32_t c = 0; c < map->n_classes; c++) {
+        uint32_t class_id = map->classes[c].class_id;
+        seq->first_held[c] = kv_n_pages(map->classes[c].sink);
+        seq->views[c] = (KvPages){.pool = kv_memory_pool(seqs->params.memory, class_id),
+                                  .pages = table_of(seqs, id, c, false),
+                                  .image_pool = kv_memory_image_pool(seqs->params.memory, class_id)};
+    }
+    set_tokens(seqs, id, 0);
+    *ret_seq = id;
+    return true;
+}
+
+/* Leaves the pages from first on. */
+static void cut_pages(KvSeqs *seqs, SeqId id, uint32_t first)
+{
+    KvSeq *seq = &seqs->seqs[id];
+    for (uint32_t c = 0; c < map_of(seqs, seq)->n_classes; c++)
+        for (uint32_t i = first; i < seq->n_pages; i++) {
+            PageId page = page_at(seqs, id, c, i);
+            if (page != PAGE_NONE) kv_page_unref(seqs->params.memory, page);
+        }
+    if (seq->n_pages > first) seq->n_pages = first;
+}
+
+void kv_seq_close(KvSeqs *seqs, SeqId id)
+{
+    KvSeq *seq = seq_at(seqs, id);
+    cut_pages(seqs, id, 0);
+    seq->is_open = false;
+}
+
+bool kv_seq_is_open(const KvSeqs *seqs, SeqId id)
+{
+    return id < seqs->params.max_sequences && seqs->seqs[id].is_open;
+}
+
+uint32_t kv_seq_tokens(const KvSeqs *seqs, SeqId id)
+{
+    return peek_at(seqs, id)->n_tokens;
+}
+
+PolicyId kv_seq_policy(const KvSeqs *seqs, SeqId id)
+{
+    return peek_at(seqs, id)->policy;
+}
+
+const KvPages *kv_seq_views(const KvSeqs *seqs, SeqId id)
+{
+    return peek_at(seqs, id)->views;
+}
+
+/* Held pages that the next tokens are written into, but that have other owners too. */
+static uint32_t count_shared(const KvSeqs *seqs, SeqId id, uint32_t class, uint32_t end)
+{
+    const KvSeq *seq = &seqs->seqs[id];
+    uint32_t n = 0;
+    for (uint32_t i = seq->n_tokens / KV_PAGE_TOKENS; i < end && i < seq->n_pages; i++)
+        n += kv_page_owners(seqs->params.memory, page_at(seqs, id, class, i)) > 1;
+    return n;
+}
+
+static void copy_shared(KvSeqs *seqs, SeqId id, uint32_t class, uint32_t end)
+{
+    KvMemory *memory = seqs->params.memory;
+    const KvSeq *seq = &seqs->seqs[id];
+    for (uint32_t i = seq->n_tokens / KV_PAGE_TOKENS; i < end && i < seq->n_pages; i++) {
+        PageId old = page_at(seqs, id, class, i);
+        if (kv_page_owners(memory, old) == 1) continue;
+        PageId copy = kv_page_take(memory, kv_page_class(old), kv_page_image(memory, old) != KV_NO_IMAGE);
+        size_t bytes;
+        char *to = kv_page_data(memory, copy, &bytes);
+        memcpy(to, kv_page_data(memory, old, &bytes), bytes);
+        set_page(seqs, id, class, i, copy);
+        kv_page_unref(memory, old);
+    }
+}
+
+bool kv_seq_reserve(KvSeqs *seqs, SeqId id, uint32_t n_tokens, Error *error)
+{
+    KvSeq *seq = seq_at(seqs, id);
+    KvMemory *memory = seqs->params.memory;
+    const KvPolicyMap *map = map_of(seqs, seq);
+    KvWant wants[KV_MAX_CLASSES];
+    if (n_tokens > seqs->params.context - seq->n_tokens)
+        return error_set(error, ERR_CONTEXT_LENGTH, "%u tokens and %u more do not fit a context of %u", seq->n_tokens,
+                         n_tokens, seqs->params.context);
+    uint32_t end = kv_n_pages(seq->n_tokens + n_tokens), n_new = end > seq->n_pages ? end - seq->n_pages : 0;
+    for (uint32_t c = 0; c < map->n_classes; c++) {
+        uint32_t n = n_new + count_shared(seqs, id, c, end);
+        wants[c] = (KvWant){map->classes[c].class_id, n, map->classes[c].is_quantised ? n : 0};
+    }
+    if (!kv_memory_has(memory, wants, map->n_classes))
+        return error_set(error, ERR_BUSY, "too few KV pages are free for %u more tokens", n_tokens);
+    for (uint32_t c = 0; c < map->n_classes; c++) {
+        copy_shared(seqs, id, c, end);
+        for (uint32_t i = seq->n_pages; i < end; i++)
+            set_page(seqs, id, c, i, kv_page_take(memory, wants[c].class_id, map->classes[c].is_quantised));
+    }
+    seq->n_pages += n_new;
+    return true;
+}
+
+bool kv_seq_may_write(const KvSeqs *seqs, SeqId id, uint32_t n_tokens)
+{
+    const KvSeq *seq = peek_at(seqs, id);
+    if (n_tokens > seqs->params.context - seq->n_tokens) return false;
+    uint32_t end = kv_n_pages(seq->n_tokens + n_tokens), n_shared = 0;
+    for (uint32_t c = 0; c < map_of(seqs, seq)->n_classes; c++) n_shared += count_shared(seqs, id, c, end);
+    return end <= seq->n_pages && !n_shared;
+}
+
+/* Windowed classes leave the pages that no query from n_tokens on sees. */
+static void leave_seen(KvSeqs *seqs, SeqId id)
+{
+    KvSeq *seq = &seqs->seqs[id];
+    const KvPolicyMap *map = map_of(seqs, seq);
+    for (uint32_t c = 0; c < map->n_classes; c++)
+        for (uint32_t i; (i = seq->first_held[c]) < seq->n_tokens / KV_PAGE_TOKENS &&
+                         !kv_class_needs(&map->classes[c], seq->n_tokens, (uint64_t)i * KV_PAGE_TOKENS);
+             seq->first_held[c]++) {
+            PageId page = page_at(seqs, id, c, i);
+            if (page == PAGE_NONE) continue;
+            kv_page_unref(seqs->params.memory, page);
+            set_page(seqs, id, c, i, PAGE_NONE);
+        }
+}
+
+void kv_seq_advance(KvSeqs *seqs, SeqId id, uint32_t n)
+{
+    KvSeq *seq = seq_at(seqs, id);
+    assert(kv_seq_may_write(seqs, id, n));
+    const KvPolicyMap *map = map_of(seqs, seq);
+    uint32_t end = (seq->n_tokens + n) / KV_PAGE_TOKENS;
+    for (uint32_t c = 0; c < map->n_classes; c++)
+        for (uint32_t i = seq->n_tokens / KV_PAGE_TOKENS; map->classes[c].is_quantised && i < end; i++) {
+            kv_page_drop_image(seqs->params.memory, page_at(seqs, id, c, i));
+            table_of(seqs, id, c, true)[i] = KV_NO_IMAGE;
+        }
+    set_tokens(seqs, id, seq->n_tokens + n);
+    leave_seen(seqs, id);
+}
+
+void kv_seq_truncate(KvSeqs *seqs, SeqId id, uint32_t n)
+{
+    if (n < seq_at(seqs, id)->n_tokens) set_tokens(seqs, id, n);
+}
+
+bool kv_seq_fork(KvSeqs *seqs, SeqId from, SeqId *ret_seq, Error *error)
+{
+    const KvSeq *parent = peek_at(seqs, from);
+    SeqId id = 0;
+    if (!kv_seq_new(seqs, parent->policy, &id, error)) return false;
+    KvSeq *seq = &seqs->seqs[id];
+    for (uint32_t c = 0; c < map_of(seqs, seq)->n_classes; c++) {
+        seq->first_held[c] = parent->first_held[c];
+        for (uint32_t i = 0; i < kv_n_pages(parent->n_tokens); i++) {
+            PageId page = page_at(seqs, from, c, i);
+            if (page != PAGE_NONE) kv_page_ref(seqs->params.memory, page);
+            set_page(seqs, id, c, i, page);
+        }
+    }
+    seq->n_pages = kv_n_pages(parent->n_tokens);
+    set_tokens(seqs, id, parent->n_tokens);
+    *ret_seq = id;
+    return true;
+}
+
+/* May page be what a class holds of [first, first + n) in a sequence whose next query is at position next? */
+static bool check_adopted(const KvMemory *memory, const KvClassInfo *class, PageId page, uint64_t first, uint32_t n,
+                          uint64_t next, Error *error)
+{
+    if (page == PAGE_NONE) {
+        if (!kv_class_needs(class, next, first)) return true;
+        return error_set(error, ERR_INTERNAL, "class '%s' lacks the page of position %llu", class->name,
+                         (unsigned long long)first);
+    }
+    if (kv_page_class(page) != class->class_id || !kv_page_owners(memory, page))
+        return error_set(error, ERR_INTERNAL, "page %u is none of class '%s'", page, class->name);
+    bool is_open = kv_page_image(memory, page) != KV_NO_IMAGE;
+    if (class->is_quantised && is_open != (n < KV_PAGE_TOKENS))
+        return error_set(error, ERR_INTERNAL, "class '%s': %u tokens of a page that is %s", class->name, n,
+                         is_open ? "open" : "closed");
+    return true;
+}
+
+static uint32_t tokens_of_page(uint32_t n_tokens, uint32_t page)
+{
+    uint32_t rest = n_tokens - page * KV_PAGE_TOKENS;
+    return rest < KV_PAGE_TOKENS ? rest : KV_PAGE_TOKENS;
+}
+
+bool kv_seq_adopt(KvSeqs *seqs, SeqId id, const PageSet *sets, uint32_t n_tokens, Error *error)
+{
+    KvSeq *seq = seq_at(seqs, id);
+    KvMemory *memory = seqs->params.memory;
+    const KvPolicyMap *map = map_of(seqs, seq);
+    uint32_t held = seq->n_tokens, n_sets = kv_n_pages(n_tokens), first = held / KV_PAGE_TOKENS;
+    if (held % KV_PAGE_TOKENS || n_tokens > seqs->params.context - held)
+        return error_set(error, ERR_INTERNAL, "%u tokens cannot be adopted behind %u", n_tokens, held);
+    for (uint32_t c = 0; c < map->n_classes; c++)
+        for (uint32_t i = 0; i < n_sets; i++)
+            if (!check_adopted(memory, &map->classes[c], sets[i].page[c], (uint64_t)(first + i) * KV_PAGE_TOKENS,
+                               tokens_of_page(n_tokens, i), (uint64_t)held + n_tokens, error))
+                return false;
+    cut_pages(seqs, id, first);
+    for (uint32_t c = 0; c < map->n_classes; c++)
+        for (uint32_t i = 0; i < n_sets; i++) {
+            if (sets[i].page[c] != PAGE_NONE) kv_page_ref(memory, sets[i].page[c]);
+            set_page(seqs, id, c, first + i, sets[i].page[c]);
+        }
+    seq->n_pages = first + n_sets;
+    set_tokens(seqs, id, held + n_tokens);
+    leave_seen(seqs, id);
+    return true;
+}
+
+void kv_seq_page(const KvSeqs *seqs, SeqId id, uint32_t logical_page, PageSet *ret_set)
+{
+    const KvSeq *seq = peek_at(seqs, id);
+    uint32_t n_classes = logical_page < seq->n_pages ? map_of(seqs, seq)->n_classes : 0;
+    for (uint32_t c = 0; c < KV_MAX_CLASSES; c++)
+        ret_set->page[c] = c < n_classes ? page_at(seqs, id, c, logical_page) : PAGE_NONE;
+}

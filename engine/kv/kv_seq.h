@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The open sequences: for each its tokens and, by class, which page holds which of them. Pages are taken ahead
+ * (kv_seq_reserve), shared (fork, adopt), copied before they are written while shared, and left behind when a class has
+ * a window that has moved past them. After an error nothing has changed; after kv_seqs_new nothing allocates.
+ * Engine thread.
+ */
+#pragma once
+#include "engine/batch.h"
+#include "engine/kv/kv_memory.h"
+
+typedef struct KvSeqs KvSeqs;
+
+typedef struct KvSeqsParams {
+    const KvClassTable *classes; /* this and memory: kept by the caller until kv_seqs_free */
+    KvMemory *memory;
+    uint32_t context; /* tokens of one sequence */
+    uint32_t max_sequences;
+} KvSeqsParams;
+
+LW_CHECK bool kv_seqs_new(const KvSeqsParams *params, KvSeqs **ret_seqs, Error *error);
+void kv_seqs_free(KvSeqs *seqs); /* NULL is fine; the open ones are closed */
+
+LW_CHECK bool kv_seq_new(KvSeqs *seqs, PolicyId policy, SeqId *ret_seq, Error *error); /* ERR_BUSY: no place */
+void kv_seq_close(KvSeqs *seqs, SeqId seq);
+bool kv_seq_is_open(const KvSeqs *seqs, SeqId seq);
+uint32_t kv_seq_tokens(const KvSeqs *seqs, SeqId seq);
+PolicyId kv_seq_policy(const KvSeqs *seqs, SeqId seq);
+
+/* ERR_BUSY: too few pages are free; ERR_CONTEXT_LENGTH. */
+LW_CHECK bool kv_seq_reserve(KvSeqs *seqs, SeqId seq, uint32_t n_tokens, Error *error);
+/* Are the pages of the next n tokens there, and nobody else's? */
+bool kv_seq_may_write(const KvSeqs *seqs, SeqId seq, uint32_t n_tokens);
+/*
+ * Counts n more tokens, whose keys and values the kernels have written: full pages lose their images, and pages that no
+ * later query sees leave.
+ */
+void kv_seq_advance(KvSeqs *seqs, SeqId seq, uint32_t n);
+
+LW_CHECK bool kv_seq_fork(KvSeqs *seqs, SeqId from, SeqId *ret_seq, Error *error);
+/* engine_seq_adopt */
+LW_CHECK bool kv_seq_adopt(KvSeqs *seqs, SeqId seq, const PageSet *sets, uint32_t n_tokens, Error *error);
+void kv_seq_page(const KvSeqs *seqs, SeqId seq, uint32_t logical_page, PageSet *ret_set);
+/* Forgets the tokens from n on; the pages stay reserved. */
+void kv_seq_truncate(KvSeqs *seqs, SeqId seq, uint32_t n);
+
+/* For the kernels: [n_classes of the policy], valid until the sequence closes; first_image follows kv_seq_advance. */
+const KvPages *kv_seq_views(const KvSeqs *seqs, SeqId seq);

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/engine_state.h"
+
+#include <assert.h>
+#include <string.h>
+
+static bool check_span(const Engine *engine, const Batch *batch, uint32_t i, uint32_t expected_row, Error *error)
+{
+    const BatchSpan *span = &batch->spans[i];
+    if (!kv_seq_is_open(engine->seqs, span->seq))
+        return error_set(error, ERR_INTERNAL, "span %u: sequence %u is not open", i, span->seq);
+    if (engine->seq_pass[span->seq] != PASS_NONE)
+        return error_set(error, ERR_INTERNAL, "span %u: sequence %u is in pass %u", i, span->seq,
+                         engine->seq_pass[span->seq]);
+    for (uint32_t j = 0; j < i; j++)
+        if (batch->spans[j].seq == span->seq)
+            return error_set(error, ERR_INTERNAL, "spans %u and %u: both of sequence %u", j, i, span->seq);
+    if (span->n_rows == 0 || span->first_row != expected_row || span->n_rows > batch->n_rows - expected_row)
+        return error_set(error, ERR_INTERNAL, "span %u: rows [%u, +%u) do not follow row %u of %u", i, span->first_row,
+                         span->n_rows, expected_row, batch->n_rows);
+    uint32_t held = kv_seq_tokens(engine->seqs, span->seq);
+    if (span->first_pos != held)
+        return error_set(error, ERR_INTERNAL, "span %u: starts at position %u, the sequence holds %u tokens", i,
+                         span->first_pos, held);
+    return true;
+}
+
+static bool check_batch(const Engine *engine, const Batch *batch, Error *error)
+{
+    const EngineParams *p = &engine->params;
+    uint32_t row = 0, n_logit_rows = 0;
+    if (batch->n_rows == 0 || batch->n_rows > p->max_batch_rows || batch->n_spans > p->max_sequences)
+        return error_set(error, ERR_INTERNAL, "a batch of %u rows in %u spans; the limits are %u and %u", batch->n_rows,
+                         batch->n_spans, p->max_batch_rows, p->max_sequences);
+    for (uint32_t i = 0; i < batch->n_spans; i++) {
+        if (!check_span(engine, batch, i, row, error)) return false;
+        row += batch->spans[i].n_rows;
+        n_logit_rows += span_logit_rows(&batch->spans[i]);
+    }
+    if (row != batch->n_rows) return error_set(error, ERR_INTERNAL, "spans cover %u of %u rows", row, batch->n_rows);
+    if (n_logit_rows > p->max_logit_rows)
+        return error_set(error, ERR_INTERNAL, "%u rows with logits, more than %u", n_logit_rows, p->max_logit_rows);
+    for (uint32_t t = 0; t < batch->n_rows; t++)
+        if (batch->tokens[t] >= engine->shape.n_vocab)
+            return error_set(error, ERR_INVALID, "token id %u, but the vocabulary has %u", batch->tokens[t],
+                             engine->shape.n_vocab);
+    return true;
+}
+
+static bool check_reserved(const Engine *engine, const Batch *batch, Error *error)
+{
+    for (uint32_t i = 0; i < batch->n_spans; i++)
+        if (!kv_seq_may_write(engine->seqs, batch->spans[i].seq, batch->spans[i].n_rows))
+            return error_set(error, ERR_INTERNAL, "span %u: the pages of %u tokens are not reserved", i,
+                             batch->spans[i].n_rows);
+    return true;
+}
+
+static bool find_pass(const Engine *engine, PassId *ret_pass, Error *error)
+{
+    for (PassId id = 0; id < engine->params.max_passes; id++)
+        if (!engine->passes[id].is_open) {
+            *ret_pass = id;
+            return true;
+        }
+    return error_set(error, ERR_BUSY, "all %u passes are open", engine->params.max_passes);
+}
+
+/* Passes on whether the part before it succeeded. */
+static bool pulse_after(const Engine *engine, bool ok)
+{
+    if (engine->pulse) engine->pulse(engine->pulse_arg);
+    return ok;
+}
+
+static bool kernel_failed(const Engine *engine, Error *error)
+{
+    return error_set(error, ERR_DEVICE, "a kernel of '%s' failed", engine->kernels->name);
+}
+
+bool engine_pass_begin(Engine *engine, const Batch *batch, PassId *ret_pass, Error *error)
+{
+    PassId id = 0;
+    if (!check_batch(engine, batch, error) || !check_reserved(engine, batch, error) || !find_pass(engine, &id, error))
+        return false;
+    Pass *pass = &engine->passes[id];
+    pass->n_rows = batch->n_rows;
+    pass->n_spans = batch->n_spans;
+    pass->n_lost = 0;
+    memcpy(pass->spans, batch->spans, batch->n_spans * sizeof *pass->spans);
+    memset(pass->rows_done, 0, engine->shape.n_layers * sizeof *pass->rows_done);
+    for (uint32_t i = 0; i < batch->n_spans; i++)
+        for (uint32_t t = 0; t < pass->spans[i].n_rows; t++)
+            pass->positions[pass->spans[i].first_row + t] = pass->spans[i].first_pos + t;
+    if (!pulse_after(engine, forward_embed(engine, pass, batch->tokens))) return kernel_failed(engine, error);
+    for (uint32_t i = 0; i < batch->n_spans; i++) engine->seq_pass[pass->spans[i].seq] = id;
+    pass->is_open = true;
+    *ret_pass = id;
+    return true;
+}
+
+static bool is_open_pass(const Engine *engine, PassId id)
+{
+    return id < engine->params.max_passes && engine->passes[id].is_open;
+}
+
+/* Each layer takes the rows in order, and none before the layer below has. */
+static bool check_item(const Engine *engine, const WorkItem *item, Error *error)
+{
+    if (!is_open_pass(engine, item->pass)) return error_set(error, ERR_INTERNAL, "pass %u is not open", item->pass);
+    const Pass *pass = &engine->passes[item->pass];
+    uint32_t n_layers = engine->shape.n_layers;
+    if (!item->n_layers || item->first_layer >= n_layers || item->n_layers > n_layers - item->first_layer ||
+        !item->n_rows || item->first_row >= pass->n_rows || item->n_rows > pass->n_rows - item->first_row)
+        return error_set(error, ERR_INTERNAL, "layers [%u, +%u), rows [%u, +%u): not of a pass of %u layers, %u rows",
+                         item->first_layer, item->n_layers, item->first_row, item->n_rows, n_layers, pass->n_rows);
+    bool is_due = item->first_layer == 0 || pass->rows_done[item->first_layer - 1] >= item->first_row + item->n_rows;
+    for (uint32_t i = 0; i < item->n_layers; i++) is_due &= pass->rows_done[item->first_layer + i] == item->first_row;
+    return is_due || error_set(error, ERR_INTERNAL, "layers [%u, +%u), rows [%u, +%u) are not the next",
+                               item->first_layer, item->n_layers, item->first_row, item->n_rows);
+}
+
+bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
+{
+    if (!check_item(engine, item, error)) return false;
+    Pass *pass = &engine->passes[item->pass];
+    for (uint32_t i = 0; i < item->n_layers; i++) {
+        uint32_t layer = item->first_layer + i;
+        if (!pulse_after(engine, forward_layer(engine, pass, layer, item->first_row, item->n_rows)))
+            return kernel_failed(engine, error);
+        pass->rows_done[layer] += item->n_rows;
+    }
+    return true;
+}
+
+static void close_pass(Engine *engine, PassId id)
+{
+    Pass *pass = &engine->passes[id];
+    for (uint32_t i = 0; i < pass->n_spans; i++)
+        if (pass->spans[i].seq != SEQ_NONE) engine->seq_pass[pass->spans[i].seq] = PASS_NONE;
+    pass->is_open = false;
+}
+
+bool engine_pass_end(Engine *engine, PassId id, float **ret_logits, Error *error)
+{
+    if (!is_open_pass(engine, id)) return error_set(error, ERR_INTERNAL, "pass %u is not open", id);
+    const Pass *pass = &engine->passes[id];
+    if (pass->rows_done[engine->shape.n_layers - 1] != pass->n_rows)
+        return error_set(error, ERR_INTERNAL, "pass %u has not been through all layers", id);
+    if (!pulse_after(engine, forward_logits(engine, pass))) return kernel_failed(engine, error);
+    for (uint32_t i = 0; i < pass->n_spans; i++)
+        if (pass->spans[i].seq != SEQ_NONE) kv_seq_advance(engine->seqs, pass->spans[i].seq, pass->spans[i].n_rows);
+    close_pass(engine, id);
+    *ret_logits = engine->logits;
+    return true;
+}
+
+void engine_pass_drop(Engine *engine, PassId id)
+{
+    assert(is_open_pass(engine, id));
+    close_pass(engine, id);
+}
+
+void pass_lose_seq(Engine *engine, SeqId seq)
+{
+    PassId id = engine->seq_pass[seq];
+    if (id == PASS_NONE) return;
+    Pass *pass = &engine->passes[id];
+    for (uint32_t i = 0; i < pass->n_spans; i++)
+        if (pass->spans[i].seq == seq) pass->spans[i].seq = SEQ_NONE;
+    pass->n_lost++;
+    engine->seq_pass[seq] = PASS_NONE;
+}
+
+bool engine_forward(Engine *engine, const Batch *batch, float **ret_logits, Error *error)
+{
+    PassId pass = 0;
+    if (!check_batch(engine, batch, error)) return false;
+    for (uint32_t i = 0; i < batch->n_spans; i++)
+        if (!kv_seq_reserve(engine->seqs, batch->spans[i].seq, batch->spans[i].n_rows, error)) return false;
+    if (!engine_pass_begin(engine, batch, &pass, error)) return false;
+    const WorkItem all = {.pass = pass, .n_layers = engine->shape.n_layers, .n_rows = batch->n_rows};
+    if (engine_pass_run(engine, &all, error) && engine_pass_end(engine, pass, ret_logits, error)) return true;
+    engine_pass_drop(engine, pass);
+    return false;
+}

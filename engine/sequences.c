@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/engine_state.h"
+
+#include <assert.h>
+#include <string.h>
+
+bool engine_seq_new(Engine *engine, PolicyId policy, SeqId *ret_seq, Error *error)
+{
+    return kv_seq_new(engine->seqs, policy, ret_seq, error);
+}
+
+void engine_seq_close(Engine *engine, SeqId seq)
+{
+    pass_lose_seq(engine, seq);
+    kv_seq_close(engine->seqs, seq);
+}
+
+uint32_t engine_seq_tokens(const Engine *engine, SeqId seq)
+{
+    return kv_seq_tokens(engine->seqs, seq);
+}
+
+bool engine_seq_reserve(Engine *engine, SeqId seq, uint32_t n_tokens, Error *error)
+{
+    return kv_seq_reserve(engine->seqs, seq, n_tokens, error);
+}
+
+/* Its open page would have a second owner while the kernels write into it. */
+static bool check_in_no_pass(const Engine *engine, SeqId seq, Error *error)
+{
+    return engine->seq_pass[seq] == PASS_NONE ||
+           error_set(error, ERR_INTERNAL, "sequence %u is in pass %u", seq, engine->seq_pass[seq]);
+}
+
+bool engine_seq_fork(Engine *engine, SeqId from, SeqId *ret_seq, Error *error)
+{
+    return check_in_no_pass(engine, from, error) && kv_seq_fork(engine->seqs, from, ret_seq, error);
+}
+
+bool engine_seq_adopt(Engine *engine, SeqId seq, const PageSet *sets, uint32_t n_tokens, Error *error)
+{
+    return check_in_no_pass(engine, seq, error) && kv_seq_adopt(engine->seqs, seq, sets, n_tokens, error);
+}
+
+void engine_seq_page(const Engine *engine, SeqId seq, uint32_t logical_page, PageSet *ret_set)
+{
+    kv_seq_page(engine->seqs, seq, logical_page, ret_set);
+}
+
+void engine_pages_ref(Engine *engine, const PageSet *set)
+{
+    for (uint32_t c = 0; c < KV_MAX_CLASSES; c++)
+        if (set->page[c] != PAGE_NONE) kv_page_ref(engine->memory, set->page[c]);
+}
+
+void engine_pages_unref(Engine *engine, const PageSet *set)
+{
+    for (uint32_t c = 0; c < KV_MAX_CLASSES; c++)
+        if (set->page[c] != PAGE_NONE) kv_page_unref(engine->memory, set->page[c]);
+}
+
+const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n)
+{
+    assert(policy < engine->n_policies);
+    *ret_n = engine->classes.policies[policy].n_classes;
+    return engine->classes.policies[policy].classes;
+}
+
+const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy)
+{
+    return policy < engine->n_policies ? &engine->policies[policy] : NULL;
+}
+
+KvUsage engine_kv_usage(const Engine *engine)
+{
+    return kv_memory_usage(engine->memory);
+}
+
+uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tokens)
+{
+    return kv_classes_need_bytes(&engine->classes, policy, n_tokens, engine->params.max_batch_rows);
+}
+
+size_t engine_page_bytes(const Engine *engine, PageId page)
+{
+    size_t bytes;
+    kv_page_data(engine->memory, page, &bytes);
+    return bytes;
+}
+
+bool engine_page_is_open(const Engine *engine, PageId page)
+{
+    return kv_page_image(engine->memory, page) != KV_NO_IMAGE;
+}
+
+void engine_page_read(const Engine *engine, PageId page, void *dst)
+{
+    size_t bytes;
+    const char *data = kv_page_data(engine->memory, page, &bytes);
+    memcpy(dst, data, bytes);
+}
+
+void engine_page_write(Engine *engine, PageId page, const void *src)
+{
+    size_t bytes;
+    char *data = kv_page_data(engine->memory, page, &bytes);
+    memcpy(data, src, bytes);
+}
+
+bool engine_page_new(Engine *engine, uint32_t class_id, bool is_open, PageId *ret_page, Error *error)
+{
+    if (class_id >= engine->classes.n_classes)
+        return error_set(error, ERR_INTERNAL, "there is no class %u of KV pages", class_id);
+    bool with_image = is_open && engine->classes.classes[class_id].image_bytes;
+    if (!kv_memory_has(engine->memory, &(KvWant){class_id, 1, with_image}, 1))
+        return error_set(error, ERR_BUSY, "no KV page is free");
+    *ret_page = kv_page_take(engine->memory, class_id, with_image);
+    return true;
+}
+
+bool engine_seq_open(Engine *engine, SeqId *ret_seq, Error *error)
+{
+    return kv_seq_new(engine->seqs, 0, ret_seq, error);
+}
+
+void engine_seq_truncate(Engine *engine, SeqId seq, uint32_t n)
+{
+    kv_seq_truncate(engine->seqs, seq, n);
+}
