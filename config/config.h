@@ -82,7 +82,8 @@ typedef struct Config {
     /* bench */
     ConfigList prefill, depth; /* tokens */
     uint32_t decode, repetitions;
-    const char *row; /* of the kernels' table; NULL: the best */
+    const char *synthetic; /* SHAPE:TYPE */
+    const char *row;       /* of the kernels' table; NULL: the best */
     bool kernels;
 } Config;
 

@@ -148,6 +148,8 @@ const ConfigOption config_options[] = {
      .metavar = "TOKENS", .help = "tokens decoded at each depth"},
     {"repetitions", 'r', OPTION_INTEGER, FIELD(repetitions), .fallback = "5", .min = 1, .max = 10000,
      .commands = CMD_BENCH, .metavar = "N", .help = "how often each figure is measured"},
+    {"synthetic", .kind = OPTION_TEXT, FIELD(synthetic), .rival_offset = offsetof(Config, model), .commands = CMD_BENCH,
+     .metavar = "SHAPE:TYPE", .help = "a named shape with random weights instead of a file, such as llama-3.1-8b:q8_0"},
     {"kernels", .kind = OPTION_FLAG, FIELD(kernels), .fallback = "off", .commands = CMD_BENCH,
      .help = "time the kernels on the shapes of a small model instead of a file"},
     {"row", .kind = OPTION_TEXT, FIELD(row), .shown = "the best for this machine", .commands = CMD_BENCH,

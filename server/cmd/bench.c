@@ -2,6 +2,7 @@
 /* longwave bench: how fast a model or the kernels are on this machine, beside the memory's own speed. */
 #include "server/cmd/bench.h"
 #include "base/clock.h"
+#include "engine/model/synthetic.h"
 #include "server/cmd/cmd.h"
 
 #include <stdio.h>
@@ -67,17 +68,22 @@ static bool find_row(const char *name, const KernelTable **ret_row, Error *error
     return true;
 }
 
+static bool make_plan(const Config *config, BenchPlan *plan, Error *error)
+{
+    if (!config->model + !config->synthetic + !config->kernels != 2)
+        return error_set(error, ERR_INVALID, "'bench' wants one of --model PATH, --synthetic SHAPE:TYPE and --kernels");
+    plan->config = config;
+    return find_row(config->row, &plan->row, error) &&
+           (!config->synthetic || synthetic_parse(config->synthetic, &plan->shape, &plan->type, error));
+}
+
 static int bench(const Config *config, Error *error)
 {
-    const KernelTable *row = NULL;
-    if (!config->kernels && !config->model) {
-        error_set(error, ERR_INVALID, "'bench' wants --model PATH, or --kernels");
-        return 2;
-    }
-    if (!find_row(config->row, &row, error)) return 2;
+    BenchPlan plan = {0};
+    if (!make_plan(config, &plan, error)) return 2;
     Buffer out;
     buffer_init(&out, MAX_REPORT_BYTES);
-    bool ok = config->kernels ? bench_kernels(config, row, &out, error) : bench_model(config, row, &out, error);
+    bool ok = config->kernels ? bench_kernels(&plan, &out, error) : bench_model(&plan, &out, error);
     if (ok && (fwrite(out.data, 1, out.n, stdout) != out.n || fflush(stdout)))
         ok = error_set(error, ERR_IO, "cannot write the report");
     buffer_done(&out);

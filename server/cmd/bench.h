@@ -4,6 +4,7 @@
 #include "base/buffer.h"
 #include "base/threads.h"
 #include "config/config.h"
+#include "engine/model/family.h"
 #include "kernels/table.h"
 
 typedef struct BenchSpread {
@@ -16,6 +17,13 @@ BenchSpread bench_spread(double *values, size_t n);
 /* Bytes a microsecond that the pool reads from a block: the best of several passes. */
 double bench_read_ceiling(ThreadPool *pool, const uint8_t *block, size_t n_bytes);
 
+typedef struct BenchPlan {
+    const Config *config;
+    const KernelTable *row;
+    const ModelShape *shape; /* of a synthetic model; NULL: config->model */
+    DType type;              /* of its matrices */
+} BenchPlan;
+
 /* Append the report to out: text, or one JSON object with --json. */
-LW_CHECK bool bench_model(const Config *config, const KernelTable *row, Buffer *out, Error *error);
-LW_CHECK bool bench_kernels(const Config *config, const KernelTable *row, Buffer *out, Error *error);
+LW_CHECK bool bench_model(const BenchPlan *plan, Buffer *out, Error *error);
+LW_CHECK bool bench_kernels(const BenchPlan *plan, Buffer *out, Error *error);

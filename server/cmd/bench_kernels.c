@@ -226,11 +226,12 @@ static bool write_text(const KernelBench *bench, Buffer *out, Error *error)
     return ok;
 }
 
-bool bench_kernels(const Config *config, const KernelTable *row, Buffer *out, Error *error)
+bool bench_kernels(const BenchPlan *plan, Buffer *out, Error *error)
 {
+    const Config *config = plan->config;
     KernelBench *bench = calloc(1, sizeof *bench);
     if (!bench) return error_set(error, ERR_NO_MEMORY, "no memory for the figures");
-    bench->table = row;
+    bench->table = plan->row;
     bool ok = make_inputs(bench, config->threads ? config->threads : threads_available(), error) &&
               time_all(bench, error) && (config->json ? write_json(bench, out, error) : write_text(bench, out, error));
     threads_free(bench->stream.pool);

@@ -2,6 +2,7 @@
 #include "server/cmd/bench.h"
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/model/synthetic.h"
 #include "server/cmd/open_model.h"
 #include "server/cmd/progress.h"
 #include "server/json_out.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_UP_TOKENS = 2, MIN_BLOCK = 16 << 20, MAX_BLOCK = 512 << 20 };
+enum { SEED = 1, WARM_UP_TOKENS = 2, MIN_BLOCK = 16 << 20, MAX_BLOCK = 512 << 20 };
 
 typedef struct ModelBench {
     const Config *config;
@@ -48,7 +49,6 @@ static bool measure_ceiling(ModelBench *bench, Error *error)
 {
     uint64_t n = bench->weight_bytes / 64 * 64;
     bench->block_bytes = n < MIN_BLOCK ? MIN_BLOCK : n > MAX_BLOCK ? MAX_BLOCK : n;
-    bench->n_threads = bench->config->threads ? bench->config->threads : threads_available();
     uint8_t *block = aligned_alloc(64, bench->block_bytes);
     if (!block)
         return error_set(error, ERR_NO_MEMORY, "no memory for a block of %zu bytes", (size_t)bench->block_bytes);
@@ -75,9 +75,31 @@ static uint64_t decode_weight_bytes(const Engine *engine)
     return n_bytes;
 }
 
-static bool open_engine(ModelBench *bench, const KernelTable *row, Error *error)
+static bool fill(Synthetic *synthetic, uint32_t n_threads, Error *error)
 {
-    if (!open_model(bench->config, row, &bench->progress, &bench->engine, &bench->seq, error)) return false;
+    ThreadPool *pool;
+    if (!threads_new(n_threads, &pool, error)) return false;
+    bool ok = synthetic_fill(synthetic, SEED, pool, error);
+    threads_free(pool);
+    return ok;
+}
+
+static bool open_synthetic(ModelBench *bench, const BenchPlan *plan, Error *error)
+{
+    Synthetic *synthetic = NULL;
+    bool ok = synthetic_new(plan->shape, plan->type, &synthetic, error) && fill(synthetic, bench->n_threads, error) &&
+              open_model(plan->config, synthetic_path(synthetic), plan->row, &bench->progress, &bench->engine,
+                         &bench->seq, error);
+    synthetic_free(synthetic);
+    return ok;
+}
+
+static bool open_engine(ModelBench *bench, const BenchPlan *plan, Error *error)
+{
+    if (plan->shape ? !open_synthetic(bench, plan, error)
+                    : !open_model(plan->config, plan->config->model, plan->row, &bench->progress, &bench->engine,
+                                  &bench->seq, error))
+        return false;
     bench->weight_bytes = decode_weight_bytes(bench->engine);
     return kv_types_parse(bench->config->kv_type, &bench->kv_types, error);
 }
@@ -230,10 +252,11 @@ static bool write_text(const ModelBench *bench, Buffer *out, Error *error)
     return ok;
 }
 
-bool bench_model(const Config *config, const KernelTable *row, Buffer *out, Error *error)
+bool bench_model(const BenchPlan *plan, Buffer *out, Error *error)
 {
-    ModelBench bench = {.config = config};
-    bool ok = open_engine(&bench, row, error) && check_context(&bench, error) && make_tokens(&bench, error) &&
+    const Config *config = plan->config;
+    ModelBench bench = {.config = config, .n_threads = config->threads ? config->threads : threads_available()};
+    bool ok = open_engine(&bench, plan, error) && check_context(&bench, error) && make_tokens(&bench, error) &&
               measure_ceiling(&bench, error) && measure(&bench, error) &&
               (config->json ? write_json(&bench, out, error) : write_text(&bench, out, error));
     free(bench.rates);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cmd/open_model.h"
 
-bool open_model(const Config *config, const KernelTable *kernels, Progress *progress, Engine **ret_engine,
-                SeqId *ret_seq, Error *error)
+bool open_model(const Config *config, const char *path, const KernelTable *kernels, Progress *progress,
+                Engine **ret_engine, SeqId *ret_seq, Error *error)
 {
     KvTypes kv_types;
     if (!kv_types_parse(config->kv_type, &kv_types, error)) return false;
-    const EngineParams params = {.model_path = config->model,
+    const EngineParams params = {.model_path = path,
                                  .context = config->context,
                                  .max_sequences = OPEN_MODEL_SEQUENCES,
                                  .max_batch_rows = config->prefill_chunk,

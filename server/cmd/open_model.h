@@ -9,5 +9,5 @@
 enum { OPEN_MODEL_SEQUENCES = 2 }; /* open at once: a text, and one that goes on from it */
 
 /* kernels: NULL for the best of this machine. The sequence closes with the engine. */
-LW_CHECK bool open_model(const Config *config, const KernelTable *kernels, Progress *progress, Engine **ret_engine,
-                         SeqId *ret_seq, Error *error);
+LW_CHECK bool open_model(const Config *config, const char *path, const KernelTable *kernels, Progress *progress,
+                         Engine **ret_engine, SeqId *ret_seq, Error *error);

@@ -58,6 +58,13 @@ def test_a_row_of_the_kernels_and_none(tiny_path):
     assert found["device"] == "cpu-scalar" and found["prefill"] == [] and len(found["decode"]) == 1
 
 
+def test_a_synthetic_model():
+    found = figures("--synthetic", "smollm2-135m:q4_1", "--ctx", "64", "--prefill", "5", "--depth", "3", "--decode", "2")
+    assert found["model"] == "smollm2-135m:Q4_1"
+    assert 134515008 * 5 / 8 < found["weight_bytes"] < 134515008 * 5.1 / 8
+    assert found["prefill"][0]["tokens_per_second"]["median"] > 0 and found["decode"][0]["tokens_per_second"]["median"] > 0
+
+
 def test_kernels():
     found = figures("--kernels", "-t", "1")
     names = [row["kernel"] for row in found["kernels"]]
@@ -69,6 +76,10 @@ def test_kernels():
 
 @pytest.mark.parametrize("options, words, status", [
     ((), "--model", 2),
+    (("-m", "{tiny}", "--kernels"), "--kernels", 2),
+    (("-m", "{tiny}", "--synthetic", "smollm2-135m:q8_0"), "--synthetic", 2),
+    (("--synthetic", "smollm2:q8_0"), "smollm2-135m", 2),
+    (("--synthetic", "smollm2-135m:q4_k"), "576", 2),
     (("-m", "{tiny}", "--prefill", "0"), "--prefill", 2),
     (("-m", "{tiny}", "--prefill", "5,"), "--prefill", 2),
     (("-m", "{tiny}", "--prefill", "4294967808"), "--prefill", 2),
