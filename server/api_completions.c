@@ -17,7 +17,8 @@ static bool add_text(ApiJob *job, const ApiParams *params, const cJSON *item, co
                         .trusted = &all,
                         .n_trusted = params->parse_special && n,
                         .add_special = true};
-    bool ok = tok_encode(job->model->tokenizer, &encode, &tokens, error) &&
+    bool ok = generation_check_bytes(job, n, path, error) &&
+              tok_encode(job->model->tokenizer, &encode, &tokens, error) &&
               generation_add_prompt(job, params, &tokens, path, error);
     token_list_done(&tokens);
     return ok;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/api_params.h"
+#include "server/api_tools.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -220,19 +221,25 @@ static bool read_breakers(const Reader *reader, const cJSON *item)
     return true;
 }
 
-/* Only what this server does anyway: dense attention. */
 static bool read_longwave(const Reader *reader, const cJSON *item)
 {
-    if (!json_get_object(item, "longwave", reader->error)) return false;
-    for (const cJSON *one = item->child; one; one = one->next) {
-        if (cJSON_IsNull(one)) continue;
-        bool dense = !strcmp(one->string, "attention") && cJSON_IsString(one) &&
-                     (!strcmp(one->valuestring, "dense") || !strcmp(one->valuestring, "auto"));
-        if (!dense)
-            return error_set_param(reader->error, ERR_UNSUPPORTED, "longwave",
-                                   "'longwave.%.60s' with this value is not supported", one->string);
-    }
-    return true;
+    return api_longwave_read(item, &reader->params->longwave, reader->error);
+}
+
+static bool read_cache_salt(const Reader *reader, const cJSON *item)
+{
+    return read_short_text(reader, item, "cache_salt", API_MAX_SALT_BYTES, &reader->params->cache_salt);
+}
+
+static bool read_tools(const Reader *reader, const cJSON *item)
+{
+    reader->params->tools = item;
+    return api_tools_check(item, reader->error);
+}
+
+static bool read_tool_choice(const Reader *reader, const cJSON *item)
+{
+    return api_tools_read_choice(item, &reader->params->tools_are_shown, reader->error);
 }
 
 /* "messages" and "prompt" are read by their endpoints. */
@@ -261,7 +268,9 @@ static const struct {
     {"chat_template_kwargs", API_CHAT, read_kwargs},
     {"reasoning_effort", API_CHAT, read_reasoning_effort},
     {"user", BOTH, read_ignored_text},
-    {"cache_salt", BOTH, read_ignored_text},
+    {"cache_salt", BOTH, read_cache_salt},
+    {"tools", API_CHAT, read_tools},
+    {"tool_choice", API_CHAT, read_tool_choice},
     {"safety_identifier", BOTH, read_ignored_text},
     {"prompt_cache_key", BOTH, read_ignored_text},
     {"service_tier", BOTH, read_ignored_text},
@@ -282,9 +291,7 @@ static const struct {
     double number;
     const char *text; /* alternatives, separated by '|' */
 } unsupported_fields[] = {
-    {"tools", API_CHAT, NEUTRAL_EMPTY, 0, NULL},
     {"functions", API_CHAT, NEUTRAL_EMPTY, 0, NULL},
-    {"tool_choice", API_CHAT, NEUTRAL_TEXT, 0, "|none|auto|"},
     {"function_call", API_CHAT, NEUTRAL_TEXT, 0, "|none|auto|"},
     {"response_format", BOTH, NEUTRAL_FORMAT, 0, NULL},
     {"grammar", BOTH, NEUTRAL_EMPTY, 0, NULL},
@@ -408,7 +415,9 @@ static bool check_together(ApiParams *params, ApiRoute route, Error *error)
         return conflict(error, "continue_final_message",
                         "'continue_final_message' and 'add_generation_prompt' exclude each other");
     if (params->continue_final_message) params->add_generation_prompt = false;
-    return true;
+    if (params->longwave.progress && !params->stream)
+        return conflict(error, "longwave.progress", "'longwave.progress' is only for requests with 'stream': true");
+    return api_tools_check_together(params->tools, params->tools_are_shown, error);
 }
 
 bool api_params_read(const cJSON *body, ApiRoute route, uint32_t n_vocab, ApiParams *ret_params, Error *error)

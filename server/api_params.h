@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "server/api_json.h"
+#include "server/api_longwave.h"
 #include "scheduler/messages.h"
 
 enum {
@@ -13,6 +14,7 @@ enum {
     API_MAX_STOP_BYTES = 1024,
     API_MAX_STOP_IDS = 64,
     API_MAX_BIAS = 4096,
+    API_MAX_SALT_BYTES = 256,
     API_MAX_CHOICES = 128
 };
 
@@ -37,6 +39,10 @@ typedef struct ApiParams {
     double timeout_s; /* 0: none */
     bool has_generation_prompt, add_generation_prompt, continue_final_message;
     int64_t priority;
+    ApiLongwave longwave;
+    const char *cache_salt;            /* NULL: absent */
+    const cJSON *tools;                /* NULL: absent; an array */
+    bool tools_are_shown;              /* tool_choice "none" */
     const char *reasoning_effort;      /* NULL: absent */
     const cJSON *chat_template_kwargs; /* NULL: absent */
     const char *stops[API_MAX_STOPS];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/chat_messages.h"
 #include "base/buffer.h"
+#include "server/api_tools.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +68,18 @@ static bool join_parts(cJSON *message, cJSON *content, const char *path, Error *
     return cJSON_ReplaceItemViaPointer(message, content, joined) || no_memory(error);
 }
 
+/* What a template would stumble over. */
+static bool check_calls(const cJSON *message, size_t i, Error *error)
+{
+    char path[PATH_BYTES];
+    const cJSON *calls = json_member(message, "tool_calls"), *id = json_member(message, "tool_call_id");
+    const char *text;
+    snprintf(path, sizeof path, "messages[%zu].tool_calls", i);
+    if (calls && !api_tools_check_calls(calls, path, error)) return false;
+    snprintf(path, sizeof path, "messages[%zu].tool_call_id", i);
+    return !id || json_get_string(id, path, &text, error);
+}
+
 static bool check_content(cJSON *message, const char *path, Error *error)
 {
     cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
@@ -95,8 +108,8 @@ bool chat_messages_normalise(cJSON *body, Error *error)
         if (!json_get_object(message, path, error)) return false;
         snprintf(path, sizeof path, "messages[%zu].role", i);
         if (!check_role(message, path, error)) return false;
-        snprintf(path, sizeof path, "messages[%zu].content", i++);
-        if (!check_content(message, path, error)) return false;
+        snprintf(path, sizeof path, "messages[%zu].content", i);
+        if (!check_content(message, path, error) || !check_calls(message, i++, error)) return false;
     }
     return true;
 }

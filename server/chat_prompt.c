@@ -30,6 +30,7 @@ bool chat_prompt_render(ApiJob *job, const ApiParams *params, ChatPrompt *ret_pr
     if (!build_kwargs(params, &kwargs, error)) return false;
     ChatInput input = {
         .messages = json_member(job->json, "messages"),
+        .tools = params->tools_are_shown ? params->tools : NULL,
         .kwargs = kwargs,
         .add_generation_prompt = params->add_generation_prompt,
         .continue_final_message = params->continue_final_message,

@@ -17,7 +17,8 @@ typedef struct GenerationPlan {
     uint32_t n_requests, n_choices;            /* choices of one request */
     Request *requests[GENERATION_MAX_PROMPTS]; /* owned until submitted; ids are given then */
     Buffer echo[GENERATION_MAX_PROMPTS];       /* text of the prompt, where it is to be repeated */
-    bool stream, include_usage, want_logprobs;
+    uint32_t policy;
+    bool stream, include_usage, want_logprobs, progress;
     uint32_t n_top_logprobs;
     const char *model; /* one of the served names */
     char request_id[130];
@@ -28,6 +29,8 @@ void generation_start(Server *server, Exchange *exchange, AnswerKind kind, bool 
 
 /* Pool thread. Reads the shared fields; refuses a model that is not served. */
 LW_CHECK bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *error);
+/* Pool thread. Refuses a text of n bytes that cannot fit the context, before any work is put into it. */
+LW_CHECK bool generation_check_bytes(const ApiJob *job, size_t n, const char *param, Error *error);
 /* Pool thread. Adds one prompt, checks that it fits; param: the field that an error names; takes nothing. */
 LW_CHECK bool generation_add_prompt(ApiJob *job, const ApiParams *params, const TokenList *tokens, const char *param,
                                     Error *error);

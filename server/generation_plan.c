@@ -26,7 +26,10 @@ bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *
     GenerationPlan *plan = job->user;
     if (!api_params_read(job->json, route, tok_n_vocab(job->model->tokenizer), ret_params, error)) return false;
     if (!find_model(job, ret_params->model, &plan->model, error)) return false;
+    if (!api_longwave_policy(&ret_params->longwave, job->model->policies, job->model->n_policies, &plan->policy, error))
+        return false;
     job->unknown_fields = ret_params->unknown_fields;
+    plan->progress = ret_params->longwave.progress;
     plan->stream = ret_params->stream;
     plan->include_usage = ret_params->include_usage;
     plan->want_logprobs = ret_params->logprobs;
@@ -34,6 +37,16 @@ bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *
     plan->n_choices = (uint32_t)ret_params->n;
     if (ret_params->request_id) snprintf(plan->request_id, sizeof plan->request_id, "%s", ret_params->request_id);
     return true;
+}
+
+bool generation_check_bytes(const ApiJob *job, size_t n, const char *param, Error *error)
+{
+    size_t piece = tok_max_piece_bytes(job->model->tokenizer), least = piece ? n / piece : 0;
+    if (least <= job->model->context) return true;
+    return error_set_param(error, ERR_CONTEXT_LENGTH, param,
+                           "the prompt has %zu bytes, so at least %zu tokens, but this model's maximum context length "
+                           "is %u tokens",
+                           n, least, job->model->context);
 }
 
 /* The answer's length limit; both counts are in the error's text. */
@@ -118,6 +131,15 @@ static bool fill_stops(Request *request, const ApiParams *params, Error *error)
     return true;
 }
 
+static bool fill_salt(Request *request, const ApiParams *params, Error *error)
+{
+    if (!params->cache_salt) return true;
+    request->cache_salt = arena_strdup(&request->arena, params->cache_salt);
+    if (!request->cache_salt) return error_set(error, ERR_NO_MEMORY, "no memory for cache_salt");
+    request->n_cache_salt = (uint32_t)strlen(params->cache_salt);
+    return true;
+}
+
 static bool fill_request(Request *request, const ApiJob *job, const ApiParams *params, const TokenList *tokens,
                          Error *error)
 {
@@ -135,12 +157,14 @@ static bool fill_request(Request *request, const ApiJob *job, const ApiParams *p
     request->n_top_logprobs = plan->n_top_logprobs;
     /* With max_tokens 0 there is nothing else to do for the engine. */
     request->want_prompt_logprobs = params->echo && (params->logprobs || !request->max_tokens);
+    request->policy = plan->policy;
     request->priority = params->priority;
     request->arrival_usec = clock_now_usec();
     uint64_t timeout_ms = (uint64_t)(params->timeout_s * 1e3), limit_ms = job->limits.request_timeout_ms;
     if (limit_ms && (!timeout_ms || timeout_ms > limit_ms)) timeout_ms = limit_ms;
     request->deadline_usec = timeout_ms ? request->arrival_usec + timeout_ms * 1000 : 0;
-    return fill_sampling(request, params, tok_n_vocab(job->model->tokenizer), error) &&
+    return fill_salt(request, params, error) &&
+           fill_sampling(request, params, tok_n_vocab(job->model->tokenizer), error) &&
            fill_stops(request, params, error);
 }
 

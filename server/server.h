@@ -6,6 +6,7 @@
 #pragma once
 #include "engine/text/chat_template.h"
 #include "scheduler/worker.h"
+#include "server/api_longwave.h"
 #include <uv.h>
 
 typedef struct Server Server;
@@ -52,6 +53,8 @@ typedef struct ServedModel {
     uint32_t context;
     const Tokenizer *tokenizer;
     const ChatTemplate *chat_template; /* NULL: the model has none */
+    const ServedPolicy *policies;      /* [n_policies], by PolicyId */
+    uint32_t n_policies;
 } ServedModel;
 
 LW_CHECK bool server_start(const ServerParams *params, Server **ret_server, Error *error);

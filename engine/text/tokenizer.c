@@ -78,6 +78,11 @@ uint32_t tok_n_vocab(const Tokenizer *tokenizer)
     return tokenizer->vocab.n;
 }
 
+uint32_t tok_max_piece_bytes(const Tokenizer *tokenizer)
+{
+    return tokenizer->vocab.max_length; /* as written in the file, which is never shorter than what it stands for */
+}
+
 uint32_t tok_bos(const Tokenizer *tokenizer)
 {
     return tokenizer->vocab.bos;

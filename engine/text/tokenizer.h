@@ -34,6 +34,7 @@ LW_CHECK bool tok_new(const Gguf *gguf, Tokenizer **ret_tokenizer, Error *error)
 void tok_free(Tokenizer *tokenizer);
 
 uint32_t tok_n_vocab(const Tokenizer *tokenizer);
+uint32_t tok_max_piece_bytes(const Tokenizer *tokenizer); /* no token stands for more bytes of a text */
 enum { TOK_NONE = UINT32_MAX };
 uint32_t tok_bos(const Tokenizer *tokenizer); /* TOK_NONE when there is none */
 uint32_t tok_eos(const Tokenizer *tokenizer);

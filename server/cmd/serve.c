@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-enum { MAX_NAMES = 16, LOGIT_ROWS = 8, HELD_BODIES = 8 };
+enum { MAX_NAMES = 16, MAX_POLICIES = 64, LOGIT_ROWS = 8, HELD_BODIES = 8 };
 /* A reload may raise max_queue so far. */
 enum { QUEUE_GROWTH = 4, QUEUE_LEAST = 256, QUEUE_MOST = 1 << 18 };
 
@@ -27,6 +27,7 @@ typedef struct Serve {
     Engine *engine;
     ServedModel model;
     const char *names[MAX_NAMES];
+    ServedPolicy policies[MAX_POLICIES];
     char alias[512], fingerprint[24];
     Error load_error;
     bool loaded, failed, stopping;
@@ -60,12 +61,26 @@ static void make_fingerprint(Serve *serve, uint64_t bytes, int64_t modified)
     snprintf(serve->fingerprint, sizeof serve->fingerprint, "fp_%016llx", (unsigned long long)hash);
 }
 
+static bool list_policies(Serve *serve, Error *error)
+{
+    const AttnPolicy *policy;
+    uint32_t n = 0;
+    for (; (policy = engine_policy(serve->engine, n)); n++) {
+        if (n == MAX_POLICIES)
+            return error_set_param(error, ERR_TOO_LARGE, "roles", "more than %d attention policies", MAX_POLICIES);
+        serve->policies[n] = (ServedPolicy){policy->name, policy->roles ? policy->roles->name : NULL};
+    }
+    serve->model.policies = serve->policies;
+    serve->model.n_policies = n;
+    return true;
+}
+
 static bool describe_model(Serve *serve, Error *error)
 {
     struct stat st;
     Engine *engine = serve->engine;
     int64_t modified = stat(serve->config.model, &st) ? clock_unix_seconds() : (int64_t)st.st_mtime;
-    if (!split_names(serve, error)) return false;
+    if (!split_names(serve, error) || !list_policies(serve, error)) return false;
     make_fingerprint(serve, gguf_file_bytes(engine_gguf(engine)), modified);
     serve->model.names = serve->names;
     serve->model.architecture = engine_shape(engine)->architecture;

@@ -204,22 +204,84 @@ Test(api_params, logprobs_have_two_forms)
     cJSON_Delete(body.json);
 }
 
+#define TOOL "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}"
+
+Test(api_params, tools_are_shown_when_no_call_may_come_back)
+{
+    Body body = read_body("{\"tools\":[" TOOL "," TOOL "],\"tool_choice\":\"none\"}", API_CHAT);
+    cr_assert(body.ok, "%s", body.error.text);
+    cr_expect(body.params.tools_are_shown && cJSON_GetArraySize(body.params.tools) == 2);
+    cJSON_Delete(body.json);
+    refuse("{\"tools\":{}}", API_CHAT, ERR_INVALID, "tools");
+    refuse("{\"tools\":[1],\"tool_choice\":\"none\"}", API_CHAT, ERR_INVALID, "tools[0]");
+    refuse("{\"tools\":[{}],\"tool_choice\":\"none\"}", API_CHAT, ERR_INVALID, "tools[0].type");
+    refuse("{\"tools\":[{\"type\":\"function\"}]}", API_CHAT, ERR_INVALID, "tools[0].function");
+    refuse("{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"\"}}]}", API_CHAT, ERR_INVALID,
+           "tools[0].function.name");
+    refuse("{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":[]}}]}", API_CHAT,
+           ERR_INVALID, "tools[0].function.parameters");
+    refuse("{\"tool_choice\":\"a|\"}", API_CHAT, ERR_INVALID, "tool_choice");
+    refuse("{\"tool_choice\":1}", API_CHAT, ERR_INVALID, "tool_choice");
+}
+
+Test(api_params, attention_and_progress)
+{
+    static const ServedPolicy policies[] = {{"dense", NULL}, {"dense", "half"}, {"stream", "half"}};
+    static const struct {
+        const char *body;
+        uint32_t policy; /* 9: none */
+    } cases[] = {
+        {"{}", 0},
+        {"{\"longwave\":{}}", 0},
+        {"{\"longwave\":{\"attention\":\"auto\"}}", 0},
+        {"{\"longwave\":{\"attention\":\"dense\"}}", 0},
+        {"{\"longwave\":{\"attention\":{\"preset\":\"dense\",\"roles\":null}}}", 0},
+        {"{\"longwave\":{\"attention\":{\"roles\":\"half\"}}}", 1},
+        {"{\"longwave\":{\"attention\":{\"preset\":\"stream\",\"roles\":\"half\"}}}", 2},
+        {"{\"longwave\":{\"attention\":\"stream\"}}", 9},
+        {"{\"longwave\":{\"attention\":\"sparse\"}}", 9},
+        {"{\"longwave\":{\"attention\":{\"roles\":\"other\"}}}", 9},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Body body = read_body(cases[i].body, API_CHAT);
+        Error error = {0};
+        uint32_t policy = 9;
+        cr_assert(body.ok, "%s", body.error.text);
+        bool ok = api_longwave_policy(&body.params.longwave, policies, 3, &policy, &error);
+        cr_expect(ok == (cases[i].policy != 9) && policy == cases[i].policy, "%s", cases[i].body);
+        cr_expect(ok || (strstr(error.text, "'dense', 'dense' with roles 'half', 'stream' with roles 'half'") &&
+                         !strcmp(error.param, "longwave.attention")),
+                  "%s", error.text);
+        cJSON_Delete(body.json);
+    }
+    refuse("{\"longwave\":{\"attention\":7}}", API_CHAT, ERR_INVALID, "longwave.attention");
+    refuse("{\"longwave\":{\"attention\":{\"preset\":7}}}", API_CHAT, ERR_INVALID, "longwave.attention.preset");
+    refuse("{\"longwave\":{\"progress\":1}}", API_CHAT, ERR_INVALID, "longwave.progress");
+    refuse("{\"longwave\":{\"progress\":true}}", API_CHAT, ERR_INVALID, "longwave.progress");
+    refuse("{\"longwave\":[]}", API_COMPLETION, ERR_INVALID, "longwave");
+    Body body = read_body("{\"longwave\":{\"progress\":true},\"stream\":true,\"cache_salt\":\"s\"}", API_COMPLETION);
+    cr_expect(body.ok && body.params.longwave.progress && !strcmp(body.params.cache_salt, "s"));
+    cJSON_Delete(body.json);
+    refuse("{\"cache_salt\":\"\"}", API_CHAT, ERR_INVALID, "cache_salt");
+}
+
 Test(api_params, what_would_change_the_answer_is_refused)
 {
     static const struct {
         const char *body, *param;
     } cases[] = {
-        {"{\"tools\":[{\"type\":\"function\"}]}", "tools"},
+        {"{\"tools\":[" TOOL "]}", "tools"},
+        {"{\"tools\":[" TOOL "],\"tool_choice\":\"auto\"}", "tools"},
+        {"{\"tools\":[{\"type\":\"retrieval\"}]}", "tools[0].type"},
         {"{\"tool_choice\":\"required\"}", "tool_choice"},
         {"{\"tool_choice\":{\"type\":\"function\"}}", "tool_choice"},
-        {"{\"tool_choice\":\"a|\"}", "tool_choice"},
         {"{\"response_format\":{\"type\":\"json_object\"}}", "response_format"},
         {"{\"response_format\":\"text\"}", "response_format"},
         {"{\"grammar\":\"root ::= x\"}", "grammar"},
         {"{\"best_of\":2}", "best_of"},
         {"{\"modalities\":[\"text\",\"audio\"]}", "modalities"},
-        {"{\"longwave\":{\"attention\":\"hip-3k\"}}", "longwave"},
-        {"{\"longwave\":{\"x\":1}}", "longwave"},
+        {"{\"longwave\":{\"attention\":{\"preset\":\"dense\",\"budget\":9}}}", "longwave.attention.budget"},
+        {"{\"longwave\":{\"x\":1}}", "longwave.x"},
         {"{\"regex\":\"a\"}", "regex"},
         {"{\"guided_json\":{}}", "guided_json"},
     };

@@ -66,8 +66,26 @@ Test(chat_messages, parts_become_one_text)
     expect("{\"messages\":[{\"role\":\"developer\",\"content\":\"a\"}]}", "[{\"role\":\"system\",\"content\":\"a\"}]");
 }
 
+#define CALLS(calls) "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":" calls "}]}"
+
 Test(chat_messages, turns_that_only_call_tools_need_no_content)
 {
-    expect("{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]}",
-           "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]}]");
+    expect(CALLS("[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]"),
+           "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":\"f\","
+           "\"arguments\":\"{}\"}}]}]");
+    expect("{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"4\"}]}",
+           "[{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"4\"}]");
+}
+
+Test(chat_messages, calls_have_a_name_and_arguments)
+{
+    refuse(CALLS("{}"), ERR_INVALID, "messages[0].tool_calls");
+    refuse(CALLS("[1]"), ERR_INVALID, "messages[0].tool_calls[0]");
+    refuse(CALLS("[{}]"), ERR_INVALID, "messages[0].tool_calls[0].function");
+    refuse(CALLS("[{\"function\":{\"arguments\":\"\"}}]"), ERR_INVALID, "messages[0].tool_calls[0].function.name");
+    refuse(CALLS("[{\"function\":{\"name\":\"f\"}}]"), ERR_INVALID, "messages[0].tool_calls[0].function.arguments");
+    refuse(CALLS("[{\"function\":{\"name\":\"f\",\"arguments\":[]}}]"), ERR_INVALID,
+           "messages[0].tool_calls[0].function.arguments");
+    refuse("{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":1,\"content\":\"4\"}]}", ERR_INVALID,
+           "messages[0].tool_call_id");
 }

@@ -194,8 +194,12 @@ Test(generation, bad_requests_name_their_fault)
          "\"param\":\"max_tokens\"", 400},
         {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"model\":\"other\"}",
          "\"code\":\"model_not_found\"", 404},
-        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{}]}", "\"code\":\"unsupported\"",
+        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{}]}", "\"param\":\"tools[0].type\"",
          400},
+        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tool_choice\":\"required\"}",
+         "\"code\":\"unsupported\"", 400},
+        {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"longwave\":{\"attention\":\"sparse\"}}",
+         "this server has 'dense', 'dense' with roles 'half'", 400},
         {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":600}", "context_length_exceeded",
          400},
         {COMPLETIONS, "{}", "\"param\":\"prompt\"", 400},
@@ -225,6 +229,21 @@ Test(generation, prompts_over_the_context_are_refused_before_headers)
     expect_post(fixture, COMPLETIONS, body.data, 400, "has 600 tokens, but this model's maximum context length is 512");
     expect_post(fixture, COMPLETIONS, body.data, 400, "\"code\":\"context_length_exceeded\"");
     buffer_done(&body);
+    fixture_stop(fixture);
+}
+
+/* Even tokens of the longest kind would be too many: nobody counts them. */
+Test(generation, a_prompt_far_over_the_context_is_not_tokenized)
+{
+    enum { PROMPT_BYTES = 512 * 1024 };
+    Fixture *fixture = start(100);
+    char *body = malloc(PROMPT_BYTES + 64);
+    cr_assert_not_null(body);
+    sprintf(body, "{\"prompt\":\"%0*d\"}", PROMPT_BYTES, 0);
+    expect_post(fixture, COMPLETIONS, body, 400, "the prompt has 524288 bytes, so at least ");
+    expect_post(fixture, COMPLETIONS, body, 400, "this model's maximum context length is 512 tokens");
+    expect_post(fixture, COMPLETIONS, body, 400, "\"code\":\"context_length_exceeded\"");
+    free(body);
     fixture_stop(fixture);
 }
 

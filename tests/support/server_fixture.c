@@ -45,6 +45,8 @@ FixtureOptions fixture_defaults(void)
     return options;
 }
 
+static const ServedPolicy policies[] = {{"dense", NULL}, {"dense", "half"}};
+
 static void load_model(Fixture *fixture)
 {
     Error error = {0};
@@ -67,6 +69,8 @@ static void load_model(Fixture *fixture)
         .context = 512,
         .tokenizer = fixture->tokenizer,
         .chat_template = fixture->chat_template,
+        .policies = policies,
+        .n_policies = 2,
     };
 }
 
