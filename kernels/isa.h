@@ -38,4 +38,12 @@ void ISA(matmul_quant)(const MatmulOut *out, uint32_t group, const Activations *
 void ISA(matmul_float)(const MatmulParams *params, const MatmulOut *out, uint32_t group, uint32_t t0,
                        uint32_t n_tokens);
 
+/*
+ * Parts of attend, for one sector as it lies in a page: channel c of its keys to ret + 64 c, values to rows of
+ * attend_pad(v_dim); of quantised types the numbers alone, without scale and zero. Scales: [16] each.
+ */
+void ISA(kv_unpack_keys)(const KvLayout *layout, const char *sector, float *ret);
+void ISA(kv_unpack_values)(const KvLayout *layout, const char *sector, float *ret);
+void ISA(kv_unpack_scales)(const char *scales, float *ret_scale, float *ret_zero);
+
 const KernelTable *ISA(kernels_table)(void);

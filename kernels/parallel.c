@@ -25,15 +25,24 @@ static void run_pieces(void *arg, uint32_t worker, uint32_t n_workers)
     }
 }
 
+static void run_job(Stream stream, ParallelJob *job)
+{
+    if (job->n_items == 0) return;
+    if (stream.pool && threads_count(stream.pool) > 1 && job->n_items > job->piece)
+        threads_run(stream.pool, run_pieces, job);
+    else
+        job->fn(job->arg, 0, 0, job->n_items);
+}
+
 void parallel_for(Stream stream, size_t n_items, size_t grain, ParallelFn fn, void *arg)
 {
-    if (n_items == 0) return;
-    uint32_t n_workers = stream.pool ? threads_count(stream.pool) : 1;
-    if (n_workers == 1 || n_items <= grain) {
-        fn(arg, 0, 0, n_items);
-        return;
-    }
-    size_t piece = n_items / (n_workers * PIECES_PER_WORKER);
+    size_t n_workers = stream.pool ? threads_count(stream.pool) : 1, piece = n_items / (n_workers * PIECES_PER_WORKER);
     ParallelJob job = {.fn = fn, .arg = arg, .n_items = n_items, .piece = piece > grain ? piece : grain};
-    threads_run(stream.pool, run_pieces, &job);
+    run_job(stream, &job);
+}
+
+void parallel_each(Stream stream, size_t n_items, ParallelFn fn, void *arg)
+{
+    ParallelJob job = {.fn = fn, .arg = arg, .n_items = n_items, .piece = 1};
+    run_job(stream, &job);
 }

@@ -12,3 +12,6 @@ typedef void (*ParallelFn)(void *arg, uint32_t worker, size_t first, size_t end)
  * depend on which worker ran what. Stays on the caller's thread when there is no pool or only one piece.
  */
 void parallel_for(Stream stream, size_t n_items, size_t grain, ParallelFn fn, void *arg);
+
+/* The same one item at a time: for items of uneven size, each large beside the taking of it. */
+void parallel_each(Stream stream, size_t n_items, ParallelFn fn, void *arg);

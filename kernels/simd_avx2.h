@@ -44,6 +44,25 @@ SIMD_INLINE F32x16 f32x16_load_bf16(const uint16_t *p)
 {
     return (F32x16){bf16_to_f32(p), bf16_to_f32(p + 8)};
 }
+/* To nearest even. */
+SIMD_INLINE void f32x16_store_f16(uint16_t *p, F32x16 x)
+{
+    _mm_storeu_si128((__m128i_u *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i_u *)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+SIMD_INLINE __m256i f32_to_bf16(__m256 x)
+{
+    __m256i u = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7FFF)), odd);
+    __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
+    __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, is_nan), 16);
+}
+SIMD_INLINE void f32x16_store_bf16(uint16_t *p, F32x16 x)
+{
+    __m256i words = _mm256_packus_epi32(f32_to_bf16(x.a), f32_to_bf16(x.b));
+    _mm256_storeu_si256((__m256i_u *)p, _mm256_permute4x64_epi64(words, 0xD8));
+}
 SIMD_INLINE F32x16 f32x16_add(F32x16 x, F32x16 y)
 {
     return (F32x16){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
@@ -79,6 +98,17 @@ SIMD_INLINE F32x16 f32x16_keep(F32x16 x, uint32_t n, float fill)
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     __m256 keep_a = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane));
     __m256 keep_b = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)n - 8), lane));
+    __m256 other = _mm256_set1_ps(fill);
+    return (F32x16){_mm256_blendv_ps(other, x.a, keep_a), _mm256_blendv_ps(other, x.b, keep_b)};
+}
+
+/* Lanes whose bit is not set become fill. */
+SIMD_INLINE F32x16 f32x16_select(F32x16 x, uint32_t bits, float fill)
+{
+    const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    __m256i a = _mm256_set1_epi32((int)bits), b = _mm256_set1_epi32((int)(bits >> 8));
+    __m256 keep_a = _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(a, bit), bit));
+    __m256 keep_b = _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(b, bit), bit));
     __m256 other = _mm256_set1_ps(fill);
     return (F32x16){_mm256_blendv_ps(other, x.a, keep_a), _mm256_blendv_ps(other, x.b, keep_b)};
 }
@@ -141,6 +171,21 @@ SIMD_INLINE void f32x16_transpose(F32x16 x[LANES])
     }
 }
 
+/* x[i] holds rows 2 i and 2 i + 1 of eight: sixteen rows of eight become columns. */
+SIMD_INLINE void f32x16_transpose_pairs(F32x16 x[8])
+{
+    __m256 first[8], second[8];
+    for (int i = 0; i < 4; i++) {
+        first[2 * i] = x[i].a;
+        first[2 * i + 1] = x[i].b;
+        second[2 * i] = x[4 + i].a;
+        second[2 * i + 1] = x[4 + i].b;
+    }
+    transpose8(first);
+    transpose8(second);
+    for (int i = 0; i < 8; i++) x[i] = (F32x16){first[i], second[i]};
+}
+
 SIMD_INLINE I32x16 i32x16_set1(int32_t x)
 {
     return (I32x16){_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
@@ -197,6 +242,42 @@ SIMD_INLINE void i32x16_store_i8(int8_t *p, I32x16 x)
     __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
     __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128((__m128i_u *)p, bytes);
+}
+SIMD_INLINE void i32x16_store_u8(uint8_t *p, I32x16 x)
+{
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
+    __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128((__m128i_u *)p, bytes);
+}
+SIMD_INLINE I32x16 widen_u8(__m128i bytes)
+{
+    return (I32x16){_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes))};
+}
+SIMD_INLINE I32x16 i32x16_load_u8(const uint8_t *p)
+{
+    return widen_u8(_mm_loadu_si128((const __m128i_u *)p));
+}
+/* 8 bytes, the low half of each first. */
+SIMD_INLINE I32x16 i32x16_load_nibbles(const uint8_t *p)
+{
+    __m128i bytes = _mm_loadl_epi64((const __m128i_u *)p);
+    __m128i halves = _mm_unpacklo_epi8(bytes, _mm_srli_epi16(bytes, 4));
+    return widen_u8(_mm_and_si128(halves, _mm_set1_epi8(15)));
+}
+SIMD_INLINE F32x16 f32x16_from_bits(I32x16 x)
+{
+    return (F32x16){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)};
+}
+SIMD_INLINE __m256 f8_to_f32(__m256i x, int from)
+{
+    __m256i moved = _mm256_srai_epi32(_mm256_slli_epi32(x, 24 - from), 4);
+    __m256i bits = _mm256_and_si256(moved, _mm256_set1_epi32((int)0x87F00000));
+    return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p120f));
+}
+/* e4m3 from the byte of each lane at bit `from`; its NaN is not known: 480. */
+SIMD_INLINE F32x16 f32x16_from_f8(I32x16 x, int from)
+{
+    return (F32x16){f8_to_f32(x.a, from), f8_to_f32(x.b, from)};
 }
 SIMD_INLINE F32x16 f32x16_from_i32(I32x16 x)
 {

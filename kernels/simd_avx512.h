@@ -29,6 +29,19 @@ SIMD_INLINE F32x16 f32x16_load_bf16(const uint16_t *p)
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i_u *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
+/* To nearest even. */
+SIMD_INLINE void f32x16_store_f16(uint16_t *p, F32x16 x)
+{
+    _mm256_storeu_si256((__m256i_u *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+SIMD_INLINE void f32x16_store_bf16(uint16_t *p, F32x16 x)
+{
+    __m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), odd);
+    __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    rounded = _mm512_mask_or_epi32(rounded, is_nan, u, _mm512_set1_epi32(0x400000));
+    _mm256_storeu_si256((__m256i_u *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+}
 SIMD_INLINE F32x16 f32x16_add(F32x16 a, F32x16 b)
 {
     return _mm512_add_ps(a, b);
@@ -62,6 +75,12 @@ SIMD_INLINE F32x16 f32x16_madd(F32x16 a, F32x16 b, F32x16 c)
 SIMD_INLINE F32x16 f32x16_keep(F32x16 x, uint32_t n, float fill)
 {
     return _mm512_mask_mov_ps(_mm512_set1_ps(fill), (__mmask16)((1u << n) - 1), x);
+}
+
+/* Lanes whose bit is not set become fill. */
+SIMD_INLINE F32x16 f32x16_select(F32x16 x, uint32_t bits, float fill)
+{
+    return _mm512_mask_mov_ps(_mm512_set1_ps(fill), (__mmask16)bits, x);
 }
 
 /* Adds lanes 8 apart, then 4, 2 and 1. */
@@ -101,6 +120,28 @@ SIMD_INLINE void f32x16_transpose(F32x16 x[LANES])
         x[8 + c] = _mm512_shuffle_f32x4(low_even, high_even, 0xDD);
         x[4 + c] = _mm512_shuffle_f32x4(low_odd, high_odd, 0x88);
         x[12 + c] = _mm512_shuffle_f32x4(low_odd, high_odd, 0xDD);
+    }
+}
+
+/* x[i] holds rows 2 i and 2 i + 1 of eight: sixteen rows of eight become columns. */
+SIMD_INLINE void f32x16_transpose_pairs(F32x16 x[8])
+{
+    const __m512i low = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(4));
+    __m512 a[8], b[8];
+    for (int i = 0; i < 8; i += 2) {
+        a[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+        a[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        b[i] = _mm512_shuffle_ps(a[i], a[i + 2], 0x44);
+        b[i + 1] = _mm512_shuffle_ps(a[i], a[i + 2], 0xEE);
+        b[i + 2] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+        b[i + 3] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0xEE);
+    }
+    for (int c = 0; c < 4; c++) { /* 128-bit lanes: even rows, even rows 4 channels on, odd rows, odd rows 4 on */
+        x[c] = _mm512_permutex2var_ps(b[c], low, b[4 + c]);
+        x[4 + c] = _mm512_permutex2var_ps(b[c], high, b[4 + c]);
     }
 }
 
@@ -151,6 +192,32 @@ SIMD_INLINE int32_t i32x16_highest(I32x16 x)
 SIMD_INLINE void i32x16_store_i8(int8_t *p, I32x16 x)
 {
     _mm_storeu_si128((__m128i_u *)p, _mm512_cvtepi32_epi8(x));
+}
+SIMD_INLINE void i32x16_store_u8(uint8_t *p, I32x16 x)
+{
+    _mm_storeu_si128((__m128i_u *)p, _mm512_cvtepi32_epi8(x));
+}
+SIMD_INLINE I32x16 i32x16_load_u8(const uint8_t *p)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i_u *)p));
+}
+/* 8 bytes, the low half of each first. */
+SIMD_INLINE I32x16 i32x16_load_nibbles(const uint8_t *p)
+{
+    __m128i bytes = _mm_loadl_epi64((const __m128i_u *)p);
+    __m512i twice = _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(bytes, _mm_srli_epi16(bytes, 4)));
+    return _mm512_and_si512(twice, _mm512_set1_epi32(15));
+}
+SIMD_INLINE F32x16 f32x16_from_bits(I32x16 x)
+{
+    return _mm512_castsi512_ps(x);
+}
+/* e4m3 from the byte of each lane at bit `from`; its NaN is not known: 480. */
+SIMD_INLINE F32x16 f32x16_from_f8(I32x16 x, int from)
+{
+    __m512i moved = _mm512_srai_epi32(_mm512_slli_epi32(x, (unsigned)(24 - from)), 4);
+    __m512i bits = _mm512_and_si512(moved, _mm512_set1_epi32((int)0x87F00000));
+    return _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p120f));
 }
 SIMD_INLINE F32x16 f32x16_from_i32(I32x16 x)
 {

@@ -43,6 +43,15 @@ SIMD_INLINE F32x16 f32x16_load_bf16(const uint16_t *p)
     F32x16 r;
     EACH_LANE(f32_from_bf16(p[i]));
 }
+/* To nearest even. */
+SIMD_INLINE void f32x16_store_f16(uint16_t *p, F32x16 x)
+{
+    for (int i = 0; i < 16; i++) p[i] = f16_from_f32(x.v[i]);
+}
+SIMD_INLINE void f32x16_store_bf16(uint16_t *p, F32x16 x)
+{
+    for (int i = 0; i < 16; i++) p[i] = bf16_from_f32(x.v[i]);
+}
 SIMD_INLINE F32x16 f32x16_add(F32x16 a, F32x16 b)
 {
     F32x16 r;
@@ -94,6 +103,13 @@ SIMD_INLINE F32x16 f32x16_keep(F32x16 x, uint32_t n, float fill)
     EACH_LANE((uint32_t)i < n ? x.v[i] : fill);
 }
 
+/* Lanes whose bit is not set become fill. */
+SIMD_INLINE F32x16 f32x16_select(F32x16 x, uint32_t bits, float fill)
+{
+    F32x16 r;
+    EACH_LANE(bits >> i & 1 ? x.v[i] : fill);
+}
+
 /* Adds lanes 8 apart, then 4, 2 and 1. */
 SIMD_INLINE float f32x16_sum(F32x16 x)
 {
@@ -118,6 +134,15 @@ SIMD_INLINE void f32x16_transpose(F32x16 x[LANES])
             x[j].v[i] = kept;
         }
     }
+}
+
+/* x[i] holds rows 2 i and 2 i + 1 of eight: sixteen rows of eight become columns. */
+SIMD_INLINE void f32x16_transpose_pairs(F32x16 x[8])
+{
+    F32x16 rows[8];
+    memcpy(rows, x, sizeof rows);
+    for (int c = 0; c < 8; c++)
+        for (int i = 0; i < 16; i++) x[c].v[i] = rows[i / 2].v[i % 2 * 8 + c];
 }
 
 SIMD_INLINE I32x16 i32x16_set1(int32_t x)
@@ -180,6 +205,36 @@ SIMD_INLINE int32_t i32x16_highest(I32x16 x)
 SIMD_INLINE void i32x16_store_i8(int8_t *p, I32x16 x)
 {
     for (int i = 0; i < 16; i++) p[i] = (int8_t)x.v[i];
+}
+SIMD_INLINE void i32x16_store_u8(uint8_t *p, I32x16 x)
+{
+    for (int i = 0; i < 16; i++) p[i] = (uint8_t)x.v[i];
+}
+SIMD_INLINE I32x16 i32x16_load_u8(const uint8_t *p)
+{
+    I32x16 r;
+    EACH_LANE(p[i]);
+}
+/* 8 bytes, the low half of each first. */
+SIMD_INLINE I32x16 i32x16_load_nibbles(const uint8_t *p)
+{
+    I32x16 r;
+    EACH_LANE(p[i / 2] >> (i % 2 * 4) & 15);
+}
+SIMD_INLINE F32x16 f32x16_from_bits(I32x16 x)
+{
+    F32x16 r;
+    EACH_LANE(float_from_bits((uint32_t)x.v[i]));
+}
+/* e4m3 from the byte of each lane at bit `from`; its NaN is not known: 480. */
+SIMD_INLINE F32x16 f32x16_from_f8(I32x16 x, int from)
+{
+    F32x16 r;
+    for (int i = 0; i < 16; i++) {
+        uint32_t byte = (uint32_t)x.v[i] >> from;
+        r.v[i] = float_from_bits((byte & 0x80) << 24 | (byte & 0x7F) << 20) * 0x1p120f;
+    }
+    return r;
 }
 SIMD_INLINE F32x16 f32x16_from_i32(I32x16 x)
 {

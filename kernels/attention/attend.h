@@ -16,8 +16,6 @@
 extern "C" {
 #endif
 
-enum { ATTEND_MAX_DIM = 4096 };
-
 typedef struct AttendParams {
     const float *q; /* [rows of the batch, n_heads, k_dim], rotated */
     float *out;     /* [rows of the batch, n_heads, v_dim] */
@@ -31,7 +29,7 @@ typedef struct AttendParams {
 
 /* max_context: the largest position + 1 that will ever be asked for. */
 size_t attend_scratch_bytes(uint32_t n_workers, uint32_t n_heads, uint32_t head_dim, uint32_t max_context);
-/* Refuses what it has no variant for: heads of more than ATTEND_MAX_DIM channels. */
+/* Refuses what it has no variant for: heads of more than KV_MAX_DIM channels. */
 bool attend_ref(const AttendParams *params);
 
 #ifdef __cplusplus

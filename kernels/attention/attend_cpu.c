@@ -1,34 +1,417 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/attention/attend_work.h"
 #include "kernels/isa.h"
 #include "kernels/parallel.h"
+#include "kernels/simd.h"
 
-typedef struct RowJob {
+#include <math.h>
+#include <string.h>
+
+enum {
+    TILE_VECTORS = SIMD_TILE_TOKENS < 8 ? 2 : 4, /* of keys, or of channels of values, that are held in registers */
+    TILE_QUERIES = SIMD_TILE_TOKENS < 8 ? 2 : 4, /* that share them */
+};
+_Static_assert((int)LANES == (int)KV_SECTOR_TOKENS, "a vector of scores is a sector");
+
+/* The sectors of a chunk that some row of a task sees, in order, and which of their keys each row sees. */
+typedef struct Chunk {
+    uint32_t n_sectors, n_groups;
+    const char *data[ATTEND_CHUNK_SECTORS];
+    const KvLayout *layout[ATTEND_CHUNK_SECTORS];
+    bool is_scaled[ATTEND_CHUNK_SECTORS];
+    uint64_t seen[KV_PAGE_TOKENS][ATTEND_CHUNK_GROUPS]; /* by row; a bit for each key of a group */
+} Chunk;
+
+typedef struct Job {
     const AttendParams *params;
-    const KvSpan *span;
-} RowJob;
+    const AttendTask *task;
+    AttendScratch scratch;
+    uint32_t group, n_queries;
+    size_t partial_floats;
+} Job;
 
-static void attend_rows(void *arg, uint32_t worker, size_t first, size_t end)
+/* Queries that share a group's keys and values. */
+typedef struct Tile {
+    const float *q[TILE_QUERIES];
+    float *scores[TILE_QUERIES]; /* of the group's keys; later their weights */
+    float *out[TILE_QUERIES];
+    uint64_t seen[TILE_QUERIES];
+    uint64_t seen_by_any, seen_by_all;
+    int n_queries;
+} Tile;
+
+/* exp(x - max) where an empty side (max = -infinity) weighs nothing. */
+SIMD_INLINE F32x16 weight_of(F32x16 x, float max)
 {
-    (void)worker;
-    const RowJob *job = arg;
-    KvSpan part = *job->span;
-    part.first_row += (uint32_t)first;
-    part.first_pos += (uint32_t)first;
-    part.n_rows = (uint32_t)(end - first);
-    AttendParams params = *job->params;
-    params.spans = &part;
-    params.n_spans = 1;
-    (void)attend_ref(&params); /* only fails for heads that the caller below has tried */
+    return f32x16_exp(f32x16_sub(x, f32x16_set1(max == -INFINITY ? 0.0f : max)));
+}
+
+static uint32_t low_bits(uint32_t n)
+{
+    return n < KV_SECTOR_TOKENS ? (1u << n) - 1 : 0xFFFF;
+}
+
+/* Keys of a sector that the query at a position sees. */
+static uint32_t seen_keys(const AttnPlan *plan, uint32_t position, uint32_t sector, bool is_listed)
+{
+    uint32_t base = sector * KV_SECTOR_TOKENS, recent = attend_recent_begin(plan, position);
+    if (position < base) return 0;
+    uint32_t causal = low_bits(position - base + 1);
+    if (is_listed) return causal;
+    uint32_t sink = plan->sink > base ? low_bits(plan->sink - base) : 0;
+    return causal & (sink | ~(recent > base ? low_bits(recent - base) : 0));
+}
+
+static void add_sector(const Job *job, Chunk *chunk, uint32_t sector)
+{
+    const AttendTask *task = job->task;
+    const AttnPlan *plan = task->plan;
+    uint32_t s = chunk->n_sectors, n_rows = task->n_rows, all = 0;
+    bool is_listed = plan->n_list > 0 && plan_lists(plan, sector);
+    uint32_t base = sector * KV_SECTOR_TOKENS, end = base + KV_SECTOR_TOKENS;
+    if (!is_listed && base >= plan->sink && end <= attend_recent_begin(plan, task->first_pos)) return;
+    uint32_t first = seen_keys(plan, task->first_pos, sector, is_listed);
+    uint32_t last = seen_keys(plan, task->first_pos + n_rows - 1, sector, is_listed);
+    bool is_full = (first & last) == 0xFFFF; /* what the first and the last row see whole, those between do too */
+    for (uint32_t r = 0; r < n_rows; r++) {
+        uint32_t bits = is_full ? 0xFFFF : seen_keys(plan, task->first_pos + r, sector, is_listed);
+        uint64_t *seen = &chunk->seen[r][s / ATTEND_GROUP_SECTORS];
+        if (s % ATTEND_GROUP_SECTORS == 0) *seen = 0;
+        *seen |= (uint64_t)bits << s % ATTEND_GROUP_SECTORS * KV_SECTOR_TOKENS;
+        all |= bits;
+    }
+    if (!all) return;
+    uint32_t page = sector / KV_PAGE_SECTORS;
+    const char *slot =
+        kv_pages_slot(task->pages, page, task->first_pos / KV_PAGE_TOKENS, task->slot, &chunk->layout[s]);
+    chunk->data[s] = slot + sector % KV_PAGE_SECTORS * chunk->layout[s]->sector_bytes;
+    chunk->is_scaled[s] = kv_type_info(chunk->layout[s]->type)->is_quantised;
+    chunk->n_sectors++;
+}
+
+static void find_sectors(const Job *job, Chunk *chunk, uint32_t number)
+{
+    uint32_t last = (job->task->first_pos + job->task->n_rows - 1) / KV_SECTOR_TOKENS;
+    chunk->n_sectors = 0;
+    for (uint32_t i = 0; i < ATTEND_CHUNK_SECTORS && number * ATTEND_CHUNK_SECTORS + i <= last; i++)
+        add_sector(job, chunk, number * ATTEND_CHUNK_SECTORS + i);
+    chunk->n_groups = (chunk->n_sectors + ATTEND_GROUP_SECTORS - 1) / ATTEND_GROUP_SECTORS;
+    for (uint32_t s = 0; s < chunk->n_sectors; s++) {
+        if (!chunk->is_scaled[s]) continue;
+        const KvLayout *layout = chunk->layout[s];
+        const AttendScratch *to = &job->scratch;
+        ISA(kv_unpack_scales)(chunk->data[s] + layout->k_scale_offset, to->k_scale + s * LANES, to->k_zero + s * LANES);
+        ISA(kv_unpack_scales)(chunk->data[s] + layout->v_scale_offset, to->v_scale + s * LANES, to->v_zero + s * LANES);
+    }
+}
+
+/* Query i of a task: heads of the group run fastest. */
+static const float *query_of(const Job *job, uint32_t i)
+{
+    const AttendParams *params = job->params;
+    size_t row = job->task->first_row + i / job->group, head = job->task->kv_head * job->group + i % job->group;
+    return params->q + (row * params->n_heads + head) * params->k_dim;
+}
+
+/* The tile of queries from first on, against a group of sectors; false where none of them sees any. */
+static bool make_tile(const Job *job, const Chunk *chunk, uint32_t group, uint32_t first, float *partials, Tile *tile)
+{
+    uint32_t left = job->n_queries - first;
+    tile->n_queries = left < TILE_QUERIES ? (int)left : TILE_QUERIES;
+    tile->seen_by_any = 0;
+    tile->seen_by_all = UINT64_MAX;
+    for (int i = 0; i < tile->n_queries; i++) {
+        uint32_t query = first + (uint32_t)i;
+        tile->q[i] = query_of(job, query);
+        tile->scores[i] = job->scratch.scores + query * ATTEND_CHUNK_KEYS + group * ATTEND_GROUP_KEYS;
+        tile->out[i] = partials + query * job->partial_floats;
+        tile->seen[i] = chunk->seen[query / job->group][group];
+        tile->seen_by_any |= tile->seen[i];
+        tile->seen_by_all &= tile->seen[i];
+    }
+    return tile->seen_by_any != 0;
+}
+
+SIMD_INLINE void score_keys(const Tile *tile, const float *keys, uint32_t k_dim, uint32_t at, const int n_queries,
+                            const int n_vectors)
+{
+    F32x16 score[TILE_QUERIES][TILE_VECTORS];
+    SIMD_UNROLL
+    for (int i = 0; i < n_queries; i++) SIMD_UNROLL
+    for (int g = 0; g < n_vectors; g++) score[i][g] = f32x16_set1(0);
+    for (uint32_t c = 0; c < k_dim; c++) {
+        F32x16 key[TILE_VECTORS];
+        SIMD_UNROLL
+        for (int g = 0; g < n_vectors; g++)
+            key[g] = f32x16_load(keys + c * ATTEND_GROUP_KEYS + at + (uint32_t)g * LANES);
+        SIMD_UNROLL
+        for (int i = 0; i < n_queries; i++) SIMD_UNROLL
+        for (int g = 0; g < n_vectors; g++) score[i][g] = f32x16_madd(f32x16_set1(tile->q[i][c]), key[g], score[i][g]);
+    }
+    SIMD_UNROLL
+    for (int i = 0; i < n_queries; i++) SIMD_UNROLL
+    for (int g = 0; g < n_vectors; g++) f32x16_store(tile->scores[i] + at + (uint32_t)g * LANES, score[i][g]);
+}
+
+SIMD_INLINE void score_tile(const Tile *tile, const float *keys, uint32_t k_dim, uint32_t n_sectors,
+                            const int n_queries)
+{
+    uint32_t s = 0;
+    for (; s + TILE_VECTORS <= n_sectors; s += TILE_VECTORS)
+        score_keys(tile, keys, k_dim, s * LANES, n_queries, TILE_VECTORS);
+    for (; s < n_sectors; s++) score_keys(tile, keys, k_dim, s * LANES, n_queries, 1);
+}
+
+/* out += weights * values over the keys that a query sees, for `width` vectors of channels at `values`. */
+SIMD_INLINE void weigh_values(const Tile *tile, const float *values, size_t stride, size_t channel, const int n_queries,
+                              const int width)
+{
+    F32x16 out[TILE_QUERIES][TILE_VECTORS];
+    SIMD_UNROLL
+    for (int i = 0; i < n_queries; i++) SIMD_UNROLL
+    for (int v = 0; v < width; v++) out[i][v] = f32x16_load(tile->out[i] + channel + v * LANES);
+    for (uint64_t left = tile->seen_by_any; left; left &= left - 1) {
+        unsigned k = (unsigned)__builtin_ctzll(left);
+        bool seen_by_all = tile->seen_by_all >> k & 1;
+        F32x16 value[TILE_VECTORS];
+        SIMD_UNROLL
+        for (int v = 0; v < width; v++) value[v] = f32x16_load(values + k * stride + channel + v * LANES);
+        SIMD_UNROLL
+        for (int i = 0; i < n_queries; i++) {
+            if (!seen_by_all && !(tile->seen[i] >> k & 1)) continue;
+            F32x16 weight = f32x16_set1(tile->scores[i][k]);
+            SIMD_UNROLL
+            for (int v = 0; v < width; v++) out[i][v] = f32x16_madd(weight, value[v], out[i][v]);
+        }
+    }
+    SIMD_UNROLL
+    for (int i = 0; i < n_queries; i++) SIMD_UNROLL
+    for (int v = 0; v < width; v++) f32x16_store(tile->out[i] + channel + v * LANES, out[i][v]);
+}
+
+SIMD_INLINE void weigh_tile(const Tile *tile, const float *values, uint32_t v_dim, const int n_queries)
+{
+    size_t stride = attend_pad(v_dim), channel = 0;
+    for (; channel + TILE_VECTORS * LANES <= v_dim; channel += TILE_VECTORS * LANES)
+        weigh_values(tile, values, stride, channel, n_queries, TILE_VECTORS);
+    for (; channel < v_dim; channel += LANES) weigh_values(tile, values, stride, channel, n_queries, 1);
+}
+
+/* As many queries as there are, so that a small group of heads pays for no more than it has. */
+static void score_queries(const Tile *tile, const float *keys, uint32_t k_dim, uint32_t n_sectors)
+{
+    if (TILE_QUERIES >= 4 && tile->n_queries == 4)
+        score_tile(tile, keys, k_dim, n_sectors, 4);
+    else if (TILE_QUERIES >= 3 && tile->n_queries == 3)
+        score_tile(tile, keys, k_dim, n_sectors, 3);
+    else if (TILE_QUERIES >= 2 && tile->n_queries == 2)
+        score_tile(tile, keys, k_dim, n_sectors, 2);
+    else
+        score_tile(tile, keys, k_dim, n_sectors, 1);
+}
+
+static void weigh_queries(const Tile *tile, const float *values, uint32_t v_dim)
+{
+    if (TILE_QUERIES >= 4 && tile->n_queries == 4)
+        weigh_tile(tile, values, v_dim, 4);
+    else if (TILE_QUERIES >= 3 && tile->n_queries == 3)
+        weigh_tile(tile, values, v_dim, 3);
+    else if (TILE_QUERIES >= 2 && tile->n_queries == 2)
+        weigh_tile(tile, values, v_dim, 2);
+    else
+        weigh_tile(tile, values, v_dim, 1);
+}
+
+static uint32_t group_sectors(const Chunk *chunk, uint32_t group)
+{
+    uint32_t left = chunk->n_sectors - group * ATTEND_GROUP_SECTORS;
+    return left < ATTEND_GROUP_SECTORS ? left : ATTEND_GROUP_SECTORS;
+}
+
+static void score_chunk(const Job *job, const Chunk *chunk, float *partials)
+{
+    Tile tile;
+    for (uint32_t g = 0; g < chunk->n_groups; g++) {
+        uint32_t first = g * ATTEND_GROUP_SECTORS, n_sectors = group_sectors(chunk, g);
+        for (uint32_t s = 0; s < n_sectors; s++)
+            ISA(kv_unpack_keys)(chunk->layout[first + s], chunk->data[first + s], job->scratch.keys + s * LANES);
+        for (uint32_t i = 0; i < job->n_queries; i += TILE_QUERIES)
+            if (make_tile(job, chunk, g, i, partials, &tile))
+                score_queries(&tile, job->scratch.keys, job->params->k_dim, n_sectors);
+    }
+}
+
+static void weigh_chunk(const Job *job, const Chunk *chunk, float *partials)
+{
+    size_t sector_floats = KV_SECTOR_TOKENS * attend_pad(job->params->v_dim);
+    Tile tile;
+    for (uint32_t g = 0; g < chunk->n_groups; g++) {
+        uint32_t first = g * ATTEND_GROUP_SECTORS, n_sectors = group_sectors(chunk, g);
+        for (uint32_t s = 0; s < n_sectors; s++) ISA(kv_unpack_values)
+        (chunk->layout[first + s], chunk->data[first + s], job->scratch.values + s * sector_floats);
+        for (uint32_t i = 0; i < job->n_queries; i += TILE_QUERIES)
+            if (make_tile(job, chunk, g, i, partials, &tile))
+                weigh_queries(&tile, job->scratch.values, job->params->v_dim);
+    }
+}
+
+/* Scaled, capped, and minus infinity where the query does not look; what is not finite is NaN. */
+SIMD_INLINE F32x16 finish_score(const Job *job, const Chunk *chunk, uint32_t s, float q_sum, uint32_t bits, F32x16 x)
+{
+    if (chunk->is_scaled[s])
+        x = f32x16_madd(x, f32x16_load(job->scratch.k_scale + s * LANES),
+                        f32x16_mul(f32x16_load(job->scratch.k_zero + s * LANES), f32x16_set1(q_sum)));
+    x = f32x16_add(x, f32x16_sub(x, x));
+    x = f32x16_mul(x, f32x16_set1(job->params->scale));
+    if (job->params->softcap > 0) x = f32x16_softcap(x, job->params->softcap);
+    return f32x16_select(x, bits, -INFINITY);
+}
+
+/*
+ * Scores of query i become weights, which for quantised values hold their scales; begins its partial result, whose
+ * channels all start from what the zeros of quantised values add up to.
+ */
+static void weigh_scores(const Job *job, const Chunk *chunk, uint32_t i, float *partial)
+{
+    const uint64_t *seen = chunk->seen[i / job->group];
+    float *scores = job->scratch.scores + i * ATTEND_CHUNK_KEYS;
+    size_t dim = attend_pad(job->params->v_dim);
+    F32x16 highest = f32x16_set1(-INFINITY), sum = f32x16_set1(0), zeros = f32x16_set1(0);
+    for (uint32_t s = 0; s < chunk->n_sectors; s++) {
+        uint32_t bits = seen[s / ATTEND_GROUP_SECTORS] >> s % ATTEND_GROUP_SECTORS * LANES & 0xFFFF;
+        if (!bits) continue;
+        F32x16 x = finish_score(job, chunk, s, job->scratch.q_sum[i], bits, f32x16_load(scores + s * LANES));
+        f32x16_store(scores + s * LANES, x);
+        highest = f32x16_max(highest, x);
+    }
+    float max = f32x16_highest(highest);
+    for (uint32_t s = 0; s < chunk->n_sectors; s++) {
+        uint32_t bits = seen[s / ATTEND_GROUP_SECTORS] >> s % ATTEND_GROUP_SECTORS * LANES & 0xFFFF;
+        if (!bits) continue;
+        F32x16 weight = weight_of(f32x16_load(scores + s * LANES), max);
+        sum = f32x16_add(sum, weight);
+        if (chunk->is_scaled[s]) {
+            F32x16 zero = f32x16_select(f32x16_load(job->scratch.v_zero + s * LANES), bits, 0);
+            zeros = f32x16_madd(weight, zero, zeros);
+            weight = f32x16_mul(weight, f32x16_load(job->scratch.v_scale + s * LANES));
+        }
+        f32x16_store(scores + s * LANES, weight);
+    }
+    F32x16 begin = f32x16_set1(f32x16_sum(zeros));
+    for (size_t c = 0; c < dim; c += LANES) f32x16_store(partial + c, begin);
+    partial[dim] = max;
+    partial[dim + 1] = f32x16_sum(sum);
+}
+
+/* All queries of a task against the keys of one chunk. */
+static void attend_chunk(const Job *job, uint32_t number, float *partials)
+{
+    Chunk chunk;
+    find_sectors(job, &chunk, number);
+    score_chunk(job, &chunk, partials);
+    for (uint32_t i = 0; i < job->n_queries; i++) weigh_scores(job, &chunk, i, partials + i * job->partial_floats);
+    weigh_chunk(job, &chunk, partials);
+}
+
+/* total = total + part, where an empty one changes no bit of the other. */
+static void merge_partial(uint32_t v_dim, float *total, const float *part)
+{
+    size_t dim = attend_pad(v_dim);
+    float *state = total + dim, max = part[dim] > state[0] ? part[dim] : state[0];
+    if (part[dim + 1] == 0) return;
+    if (state[1] == 0) {
+        memcpy(total, part, attend_partial_floats(v_dim) * sizeof *part);
+        return;
+    }
+    F32x16 keep = weight_of(f32x16_set1(state[0]), max), take = weight_of(f32x16_set1(part[dim]), max);
+    for (size_t c = 0; c < dim; c += LANES)
+        f32x16_store(total + c, f32x16_madd(f32x16_load(part + c), take, f32x16_mul(f32x16_load(total + c), keep)));
+    float sums[LANES];
+    f32x16_store(sums, f32x16_madd(f32x16_set1(part[dim + 1]), take, f32x16_mul(f32x16_set1(state[1]), keep)));
+    state[0] = max;
+    state[1] = sums[0];
+}
+
+static void merge_chunk(const Job *job, float *total, const float *part)
+{
+    for (uint32_t i = 0; i < job->n_queries; i++)
+        merge_partial(job->params->v_dim, total + i * job->partial_floats, part + i * job->partial_floats);
+}
+
+static void write_out(const Job *job, const float *totals)
+{
+    uint32_t v_dim = job->params->v_dim;
+    size_t dim = attend_pad(v_dim);
+    for (uint32_t i = 0; i < job->n_queries; i++) {
+        size_t row = job->task->first_row + i / job->group, head = job->task->kv_head * job->group + i % job->group;
+        const float *total = totals + i * job->partial_floats;
+        float *out = job->params->out + (row * job->params->n_heads + head) * v_dim;
+        for (uint32_t c = 0; c < v_dim; c++) out[c] = total[dim + 1] == 0 ? 0 : total[c] / total[dim + 1];
+    }
+}
+
+static void sum_queries(const Job *job)
+{
+    for (uint32_t i = 0; i < job->n_queries; i++) {
+        const float *q = query_of(job, i);
+        float sum = 0;
+        for (uint32_t c = 0; c < job->params->k_dim; c++) sum += q[c];
+        job->scratch.q_sum[i] = sum;
+    }
+}
+
+static void run_whole(const Job *job)
+{
+    float *total = job->scratch.total;
+    for (uint32_t i = 0; i < job->n_queries; i++)
+        memset(total + i * job->partial_floats, 0, job->partial_floats * sizeof *total);
+    for (uint32_t i = 0, chunk = 0; i < job->task->n_chunks; i++, chunk++) {
+        chunk = attend_task_chunk(job->task, chunk);
+        attend_chunk(job, chunk, i ? job->scratch.chunk : total);
+        if (i) merge_chunk(job, total, job->scratch.chunk);
+    }
+    write_out(job, total);
+}
+
+/* Some chunks of a divided task; whoever comes to its end last merges all. */
+static void run_part(const Job *job, AttendTask *task, uint32_t part, float *partials)
+{
+    uint32_t begin = (uint32_t)((uint64_t)task->n_chunks * part / task->n_parts);
+    uint32_t end = (uint32_t)((uint64_t)task->n_chunks * (part + 1) / task->n_parts);
+    size_t step = job->n_queries * job->partial_floats;
+    for (uint32_t i = 0, chunk = 0; i < end; i++, chunk++) {
+        chunk = attend_task_chunk(task, chunk);
+        if (i >= begin) attend_chunk(job, chunk, partials + i * step);
+    }
+    if (atomic_fetch_sub(&task->n_parts_left, 1) != 1) return;
+    for (uint32_t i = 1; i < task->n_chunks; i++) merge_chunk(job, partials, partials + i * step);
+    write_out(job, partials);
+}
+
+static void run_items(void *arg, uint32_t worker, size_t first, size_t end)
+{
+    const AttendWork *work = arg;
+    Job job = {.params = work->params,
+               .scratch = attend_scratch_at(work, worker),
+               .group = work->group,
+               .partial_floats = attend_partial_floats(work->params->v_dim)};
+    for (size_t item = first; item < end; item++) {
+        AttendTask *task = &work->tasks[work->parts[item].task];
+        job.task = task;
+        job.n_queries = task->n_rows * work->group;
+        if (task->pages->images) sum_queries(&job);
+        if (task->n_parts == 1)
+            run_whole(&job);
+        else
+            run_part(&job, task, work->parts[item].part, work->partials + task->first_partial * job.partial_floats);
+    }
 }
 
 bool ISA(attend)(const AttendParams *params, Stream stream)
 {
-    AttendParams nothing = *params;
-    nothing.n_spans = 0;
-    if (!attend_ref(&nothing)) return false;
-    for (uint32_t s = 0; s < params->n_spans; s++) {
-        RowJob job = {params, &params->spans[s]};
-        parallel_for(stream, params->spans[s].n_rows, 1, attend_rows, &job);
-    }
+    if (params->k_dim > KV_MAX_DIM || params->v_dim > KV_MAX_DIM) return false;
+    AttendWork work;
+    attend_work_begin(&work, params, stream.pool ? threads_count(stream.pool) : 1);
+    while (attend_work_next(&work)) parallel_each(stream, work.n_parts, run_items, &work);
     return true;
 }

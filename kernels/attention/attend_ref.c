@@ -15,7 +15,7 @@ typedef struct Query {
 /* Key and value at a position as the query reads them; returns its score, with what is not finite made NaN. */
 static double read_key(const Query *query, uint32_t key, float *ret_v)
 {
-    float k[ATTEND_MAX_DIM];
+    float k[KV_MAX_DIM];
     const KvLayout *layout;
     const char *slot =
         kv_pages_slot(query->pages, key / KV_PAGE_TOKENS, query->position / KV_PAGE_TOKENS, query->slot, &layout);
@@ -30,7 +30,7 @@ static double read_key(const Query *query, uint32_t key, float *ret_v)
 static void attend_query(const Query *query, float *out)
 {
     uint32_t v_dim = query->params->v_dim;
-    float v[ATTEND_MAX_DIM];
+    float v[KV_MAX_DIM];
     double max = -INFINITY, sum = 0;
     for (uint32_t key = 0; key <= query->position; key++)
         if (plan_sees(query->plan, query->position, key)) max = fmax(max, read_key(query, key, v));
@@ -46,7 +46,7 @@ static void attend_query(const Query *query, float *out)
 
 bool attend_ref(const AttendParams *params)
 {
-    if (params->k_dim > ATTEND_MAX_DIM || params->v_dim > ATTEND_MAX_DIM) return false;
+    if (params->k_dim > KV_MAX_DIM || params->v_dim > KV_MAX_DIM) return false;
     uint32_t group = params->n_heads / params->n_kv_heads;
     for (uint32_t s = 0; s < params->n_spans; s++) {
         const KvSpan *span = &params->spans[s];

@@ -15,6 +15,8 @@
 extern "C" {
 #endif
 
+enum { KV_MAX_DIM = 1024 }; /* channels of a head that the kernels take */
+
 typedef enum KvType { KV_F32, KV_F16, KV_BF16, KV_F8, KV_INT8, KV_INT4, KV_N_TYPES } KvType;
 
 /*

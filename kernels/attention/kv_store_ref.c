@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/attention/kv_store.h"
 
-enum { MAX_DIM = 4096 };
-
 static void close_slot(const KvPages *pages, uint32_t page, uint32_t slot)
 {
-    float k[MAX_DIM], v[MAX_DIM];
+    float k[KV_MAX_DIM], v[KV_MAX_DIM];
     const KvLayout *layout;
     const char *image = kv_pages_slot(pages, page, page, slot, &layout);
     char *stored = kv_slot_at(pages->pool, pages->pages[page], slot);
@@ -17,7 +15,7 @@ static void close_slot(const KvPages *pages, uint32_t page, uint32_t slot)
 
 bool kv_store_ref(const KvStoreParams *params)
 {
-    if (params->k_dim > MAX_DIM || params->v_dim > MAX_DIM) return false;
+    if (params->k_dim > KV_MAX_DIM || params->v_dim > KV_MAX_DIM) return false;
     for (uint32_t s = 0; s < params->n_spans; s++) {
         const KvSpan *span = &params->spans[s];
         for (uint32_t i = 0; i < span->n_rows * params->n_kv_heads; i++) {

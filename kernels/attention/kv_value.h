@@ -62,12 +62,13 @@ static inline bool kv_scale_is_usable(KvScale s)
 static inline KvScale kv_scale_of(KvType type, float min, float max, bool all_finite)
 {
     KvScale s = {0, 0};
+    min += 0.0f; /* never -0: whichever zero was met last does not matter */
     if (type == KV_F8) {
-        s.scale = f16_not_below((max > -min ? max : -min) / 448);
+        s.scale = f16_not_below(fmaxf(fabsf(min), fabsf(max)) / 448);
     } else if (min == max) {
         s.zero = f16_from_f32(min);
     } else {
-        s.zero = f16_not_above(min + 0.0f); /* never -0: whichever zero was met last does not matter */
+        s.zero = f16_not_above(min);
         s.scale = f16_not_below((max - f32_from_f16(s.zero)) / (float)kv_top_level(type));
     }
     if (all_finite && kv_scale_is_usable(s)) return s;
