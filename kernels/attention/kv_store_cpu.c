@@ -72,8 +72,10 @@ static KvScale encode_quantised(KvType type, Row *row, uint32_t n)
         i32x16_store_u8(q + c, i32x16_round(level));
     }
     memset(q + n, 0, 32);
-    if (type == KV_INT4)
+    if (type == KV_INT4) {
         for (uint32_t i = 0; 2 * i < n; i++) q[i] = (uint8_t)(q[2 * i] | q[2 * i + 1] << 4);
+        memset(q + (n + 1) / 2, 0, n);
+    }
     return s;
 }
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA_BYTES = 96 << 20, ROUNDS = 5, MAX_TOKENS = 256, MAX_COLS = 1536, MAX_ROWS = 49152, MAX_FIGURES = 80 };
+enum { ARENA_BYTES = 96 << 20, ROUNDS = 5, MAX_TOKENS = 256, MAX_COLS = 1536, MAX_ROWS = 49152, MAX_FIGURES = 100 };
 
 typedef struct KernelFigure {
     char what[80];
@@ -47,7 +47,7 @@ static bool refused(const KernelBench *bench, const char *what, Error *error)
 
 static void add_figure(KernelBench *bench, const char *what, double usec, double bytes, double n_mul)
 {
-    enum { N_ROUGHLY = 68 };
+    enum { N_ROUGHLY = 84 };
     KernelFigure *figure = &bench->figures[bench->n_figures++];
     snprintf(figure->what, sizeof figure->what, "%s", what);
     figure->usec = usec;
@@ -105,40 +105,59 @@ static bool time_matmuls(KernelBench *bench, Error *error)
     return true;
 }
 
-static bool run_attention(KernelBench *bench, const AttentionParams *params, double *ret_usec)
+static bool run_attend(KernelBench *bench, const AttendParams *params, double *ret_usec)
 {
     enum { CALLS = 8 };
     double best = 1e30;
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t begin_usec = clock_now_usec();
         for (int i = 0; i < CALLS; i++)
-            if (!bench->table->attention(params, bench->stream)) return false;
+            if (!bench->table->attend(params, bench->stream)) return false;
         best = best_usec(best, begin_usec);
     }
     *ret_usec = best / CALLS;
     return true;
 }
 
-static bool time_attention(KernelBench *bench, uint32_t first_pos, uint32_t n_rows, Error *error)
+/* The shape of one layer, its pages one after the other; images, of quantised types, behind the pages. */
+static bool time_attend(KernelBench *bench, KvType type, uint32_t first_pos, uint32_t n_rows, Error *error)
 {
-    enum { HEADS = 9, KV_HEADS = 3, DIM = 64 };
-    char what[80];
-    double usec;
-    uint32_t capacity = first_pos + n_rows;
-    size_t half = (size_t)KV_HEADS * capacity * DIM * 2;
-    AttnSpan span = {.kv = {bench->weights, bench->weights + half, DTYPE_F16, KV_HEADS, DIM, DIM, capacity},
-                     .n_rows = n_rows,
-                     .first_pos = first_pos};
-    AttentionParams params = {bench->x, bench->y, &span, 1, HEADS, 0.125f, 0, 0, NULL};
-    params.scratch = malloc(attention_scratch_bytes(threads_count(bench->stream.pool), HEADS, DIM, capacity));
+    enum { HEADS = 9, KV_HEADS = 3, DIM = 64, MAX_PAGES = 64 };
+    const AttnPlan plans[KV_HEADS] = {{.recent = PLAN_ALL}, {.recent = PLAN_ALL}, {.recent = PLAN_ALL}};
+    const KvHead heads[KV_HEADS] = {{0, 0}, {0, 1}, {0, 2}};
+    uint32_t n_pages = (first_pos + n_rows + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS, pages[MAX_PAGES];
+    KvPool pool = {(char *)bench->weights, 0, kv_layout(type, DIM, DIM)},
+           images = {NULL, 0, kv_layout(KV_BF16, DIM, DIM)};
+    pool.page_bytes = KV_HEADS * pool.layout.slot_bytes;
+    images.base = pool.base + n_pages * pool.page_bytes;
+    images.page_bytes = KV_HEADS * images.layout.slot_bytes;
+    for (uint32_t i = 0; i < n_pages; i++) pages[i] = i;
+    KvPages classes = {&pool, pages, &images, kv_type_info(type)->is_quantised ? pages : NULL, 0};
+    KvSpan span = {&classes, heads, plans, 0, n_rows, first_pos};
+    AttendParams params = {bench->x, bench->y, &span, 1, HEADS, KV_HEADS, DIM, DIM, 0.125f, 0, NULL};
+    params.scratch =
+        malloc(attend_scratch_bytes(threads_count(bench->stream.pool), HEADS, DIM, n_pages * KV_PAGE_TOKENS));
     if (!params.scratch) return error_set(error, ERR_NO_MEMORY, "no memory for attention");
-    memset(bench->weights, 0x33, 2 * half);
-    bool ok = run_attention(bench, &params, &usec);
+    memset(bench->weights, 0x33, n_pages * (pool.page_bytes + images.page_bytes));
+    double usec;
+    bool ok = run_attend(bench, &params, &usec);
     free(params.scratch);
-    if (!ok) return refused(bench, "attention", error);
-    snprintf(what, sizeof what, "attention 9/3 x 64, %u rows at %u", n_rows, first_pos);
+    if (!ok) return refused(bench, "attend", error);
+    char what[80];
+    snprintf(what, sizeof what, "attend %s 9/3 x 64, %u rows at %u", kv_type_info(type)->name, n_rows, first_pos);
     double pairs = n_rows * (first_pos + (n_rows + 1) / 2.0);
-    add_figure(bench, what, usec, 2.0 * (double)half, pairs * HEADS * DIM * 2);
+    add_figure(bench, what, usec, (double)n_pages * (double)pool.page_bytes, pairs * HEADS * DIM * 2);
+    return true;
+}
+
+static bool time_attends(KernelBench *bench, Error *error)
+{
+    static const struct {
+        uint32_t first_pos, n_rows;
+    } rows[] = {{255, 1}, {2047, 1}, {0, 256}, {1792, 256}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int type = KV_F16; type < KV_N_TYPES; type++)
+            if (!time_attend(bench, (KvType)type, rows[i].first_pos, rows[i].n_rows, error)) return false;
     return true;
 }
 
@@ -169,9 +188,7 @@ static bool time_pointwise(KernelBench *bench, uint32_t n_tokens, Error *error)
 static bool time_all(KernelBench *bench, Error *error)
 {
     progress_begin(&bench->progress, "timing");
-    bool ok = time_matmuls(bench, error) && time_attention(bench, 255, 1, error) &&
-              time_attention(bench, 2047, 1, error) && time_attention(bench, 0, 256, error) &&
-              time_attention(bench, 1792, 256, error) && time_pointwise(bench, 1, error) &&
+    bool ok = time_matmuls(bench, error) && time_attends(bench, error) && time_pointwise(bench, 1, error) &&
               time_pointwise(bench, 256, error);
     progress_end(&bench->progress);
     return ok;

@@ -57,6 +57,7 @@ Paged *paged_new(PagedShape shape, uint32_t n_tokens, uint64_t seed)
                              .pages = paged->numbers,
                              .image_pool = is_quantised ? &paged->image_pool : NULL,
                              .images = is_quantised ? paged->images : NULL};
+    paged->classes = &paged->pages;
     for (uint32_t h = 0; h < shape.n_kv_heads; h++) paged->heads[h].slot = shape.n_kv_heads - h;
     paged_set_plan(paged, (AttnPlan){.recent = PLAN_ALL});
     paged->k = floats(&seed, (size_t)n_tokens * shape.n_kv_heads * shape.k_dim, 1);
@@ -87,7 +88,7 @@ void paged_set_plan(Paged *paged, AttnPlan plan)
 
 KvSpan paged_span(const Paged *paged, uint32_t first_row, uint32_t n_rows, uint32_t first_pos)
 {
-    return (KvSpan){.classes = &paged->pages,
+    return (KvSpan){.classes = paged->classes,
                     .heads = paged->heads,
                     .plans = paged->plans,
                     .first_row = first_row,
@@ -106,23 +107,44 @@ size_t paged_out_floats(const Paged *paged, uint32_t n_rows)
     return (size_t)n_rows * paged->shape.n_heads * paged->shape.v_dim;
 }
 
-float *paged_attend(const Paged *paged, AttendFn attend, Stream stream, uint32_t first_pos, uint32_t n_rows)
+/* The queries of a batch, in its order. */
+static float *gather_queries(const PagedRows *rows, uint32_t n, uint32_t n_rows)
 {
-    const PagedShape *s = &paged->shape;
-    KvSpan span = paged_span(paged, 0, n_rows, first_pos);
-    uint32_t n_workers = stream.pool ? threads_count(stream.pool) : 1, dim = s->k_dim > s->v_dim ? s->k_dim : s->v_dim;
-    float *out = must(malloc((paged_out_floats(paged, n_rows) + 1) * sizeof *out));
-    AttendParams params = {.q = paged->q + (size_t)first_pos * s->n_heads * s->k_dim,
-                           .out = out,
-                           .spans = &span,
-                           .n_spans = 1,
+    size_t row_floats = (size_t)rows->paged->shape.n_heads * rows->paged->shape.k_dim;
+    float *q = must(malloc((n_rows * row_floats + 1) * sizeof *q)), *at = q;
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(at, rows[i].paged->q + rows[i].first_pos * row_floats, rows[i].n_rows * row_floats * sizeof *q);
+        at += rows[i].n_rows * row_floats;
+    }
+    return q;
+}
+
+float *paged_attend(const PagedRun *run, const PagedRows *rows, uint32_t n)
+{
+    const PagedShape *s = &rows->paged->shape;
+    KvSpan *spans = must(calloc(n, sizeof *spans));
+    uint32_t n_rows = 0, context = 0, dim = s->k_dim > s->v_dim ? s->k_dim : s->v_dim;
+    for (uint32_t i = 0; i < n; i++) {
+        spans[i] = paged_span(rows[i].paged, n_rows, rows[i].n_rows, rows[i].first_pos);
+        n_rows += rows[i].n_rows;
+        if (rows[i].first_pos + rows[i].n_rows > context) context = rows[i].first_pos + rows[i].n_rows;
+    }
+    uint32_t n_workers = run->stream.pool ? threads_count(run->stream.pool) : 1;
+    float *q = gather_queries(rows, n, n_rows);
+    AttendParams params = {.q = q,
+                           .out = must(malloc((paged_out_floats(rows->paged, n_rows) + 1) * sizeof *q)),
+                           .spans = spans,
+                           .n_spans = n,
                            .n_heads = s->n_heads,
                            .n_kv_heads = s->n_kv_heads,
                            .k_dim = s->k_dim,
                            .v_dim = s->v_dim,
-                           .scale = 0.3f};
-    params.scratch = must(malloc(attend_scratch_bytes(n_workers, s->n_heads, dim, first_pos + n_rows)));
-    cr_assert(attend(&params, stream));
+                           .scale = run->scale > 0 ? run->scale : 0.3f,
+                           .softcap = run->softcap,
+                           .scratch = must(malloc(attend_scratch_bytes(n_workers, s->n_heads, dim, context)))};
+    cr_assert(run->attend(&params, run->stream));
     free(params.scratch);
-    return out;
+    free(q);
+    free(spans);
+    return params.out;
 }

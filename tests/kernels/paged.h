@@ -19,6 +19,7 @@ typedef struct Paged {
     PagedShape shape;
     KvPool pool, image_pool;
     KvPages pages;
+    const KvPages *classes; /* what spans get: pages at first */
     KvHead heads[PAGED_MAX_HEADS];
     AttnPlan plans[PAGED_MAX_HEADS]; /* all dense at first */
     uint32_t n_tokens, n_pages;
@@ -33,8 +34,20 @@ void paged_set_plan(Paged *paged, AttnPlan plan); /* of every KV head */
 KvSpan paged_span(const Paged *paged, uint32_t first_row, uint32_t n_rows, uint32_t first_pos);
 KvStoreParams paged_store_params(const Paged *paged, const KvSpan *spans, uint32_t n_spans);
 
-/* Runs the rows at positions [first_pos, first_pos + n_rows) as one span; the caller frees out [n_rows, n_heads,
- * v_dim]. */
-typedef bool (*AttendFn)(const AttendParams *, Stream);
-float *paged_attend(const Paged *paged, AttendFn attend, Stream stream, uint32_t first_pos, uint32_t n_rows);
+/* The rows at positions [first_pos, first_pos + n_rows) of a sequence. */
+typedef struct PagedRows {
+    const Paged *paged;
+    uint32_t first_pos, n_rows;
+} PagedRows;
+
+/* What a run varies. */
+typedef struct PagedRun {
+    bool (*attend)(const AttendParams *, Stream);
+    Stream stream;
+    float softcap;
+    float scale; /* 0: 0.3 */
+} PagedRun;
+
+/* Runs a batch of sequences of one shape; the caller frees out [rows, n_heads, v_dim]. */
+float *paged_attend(const PagedRun *run, const PagedRows *rows, uint32_t n);
 size_t paged_out_floats(const Paged *paged, uint32_t n_rows);
