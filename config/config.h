@@ -33,6 +33,9 @@ typedef struct ConfigList {
     uint32_t n, at[CONFIG_LIST_MAX];
 } ConfigList;
 
+typedef enum ScheduleMode { SCHEDULE_FCFS, SCHEDULE_PRIORITY } ScheduleMode;
+typedef enum CacheMode { CACHE_OFF, CACHE_ON, CACHE_EXACT } CacheMode; /* exact: decoded runs never match */
+
 typedef struct Config {
     Arena arena;
     const char *config; /* path of the file that was read; NULL: none */
@@ -53,7 +56,9 @@ typedef struct Config {
     uint32_t max_output_tokens;                  /* 0: the context */
     uint32_t drain_timeout_s, request_timeout_s; /* 0: none */
     /* batching */
-    uint32_t prefill_chunk;
+    uint32_t prefill_chunk, max_batch, max_batch_tokens, max_stall_ms;
+    ScheduleMode schedule;
+    CacheMode cache;
     /* logging */
     LogLevel log_level;
     LogFormat log_format;

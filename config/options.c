@@ -19,6 +19,9 @@ const ConfigCommand config_commands[] = {
 };
 const size_t config_n_commands = sizeof config_commands / sizeof *config_commands;
 
+static const OptionChoice schedules[] = {{"fcfs", SCHEDULE_FCFS}, {"priority", SCHEDULE_PRIORITY}, {NULL, 0}};
+static const OptionChoice cache_modes[] = {
+    {"on", CACHE_ON}, {"exact", CACHE_EXACT}, {"off", CACHE_OFF}, {NULL, 0}};
 static const OptionChoice log_levels[] = {
     {"error", LOG_ERROR}, {"warn", LOG_WARN}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}, {NULL, 0}};
 static const OptionChoice log_formats[] = {{"text", LOG_TEXT}, {"json", LOG_JSON}, {NULL, 0}};
@@ -43,7 +46,21 @@ const ConfigOption config_options[] = {
      .commands = RUNNERS | CMD_INSPECT, .metavar = "TYPE",
      .help = "element type of the KV cache: f32, f16, bf16, f8, int8 or int4; or by class, as full=int8,window=bf16"},
     {"prefill_chunk", .kind = OPTION_INTEGER, FIELD(prefill_chunk), .fallback = "256", .min = 1, .max = 65536,
-     .section = "model", .commands = RUNNERS, .metavar = "TOKENS", .help = "prompt tokens computed in one step"},
+     .section = "batching", .commands = RUNNERS, .metavar = "TOKENS", .help = "prompt tokens computed in one pass"},
+    {"max_batch", .kind = OPTION_INTEGER, FIELD(max_batch), .fallback = "64", .min = 1, .max = 4096,
+     .section = "batching", .commands = CMD_SERVE, .metavar = "N", .help = "answers that are written at once"},
+    {"max_batch_tokens", .kind = OPTION_TOKENS, FIELD(max_batch_tokens), .fallback = "2048", .min = 1, .max = 65536,
+     .section = "batching", .commands = CMD_SERVE, .metavar = "TOKENS",
+     .help = "rows of one pass at most: bounds prefill_chunk and max_batch"},
+    {"max_stall_ms", .kind = OPTION_INTEGER, FIELD(max_stall_ms), .fallback = "100", .min = 1, .max = 60000,
+     .section = "batching", .commands = CMD_SERVE, .metavar = "MS",
+     .help = "longest time between two tokens of an answer that reading other prompts may cause"},
+    {"schedule", .kind = OPTION_CHOICE, FIELD(schedule), .fallback = "priority", .choices = schedules,
+     .section = "batching", .commands = CMD_SERVE, .metavar = "ORDER",
+     .help = "which requests come first: fcfs is the order of arrival, priority what requests ask for"},
+    {"cache", .kind = OPTION_CHOICE, FIELD(cache), .fallback = "on", .choices = cache_modes, .section = "batching",
+     .commands = CMD_SERVE, .metavar = "MODE",
+     .help = "reuse of common prefixes; exact: only where the result is the same bit by bit"},
 
     {"host", .kind = OPTION_TEXT, FIELD(host), .fallback = "127.0.0.1", .section = "server", .commands = CMD_SERVE,
      .metavar = "ADDRESS", .help = "address to listen on, or unix:PATH"},

@@ -35,14 +35,14 @@ uint32_t batch_build_room(const BatchBuild *build)
     return build->batch.n_spans < build->max_spans ? build->max_rows - build->batch.n_rows : 0;
 }
 
-bool batch_build_add(BatchBuild *build, SeqId seq, const uint32_t *tokens, uint32_t n_rows, uint32_t first_pos,
-                     LogitRows logits)
+bool batch_build_add(BatchBuild *build, const BatchSpan *span, const uint32_t *tokens)
 {
     Batch *batch = &build->batch;
-    if (n_rows == 0 || n_rows > batch_build_room(build)) return false;
-    build->spans[batch->n_spans++] =
-        (BatchSpan){.seq = seq, .first_row = batch->n_rows, .n_rows = n_rows, .first_pos = first_pos, .logits = logits};
-    memcpy(build->tokens + batch->n_rows, tokens, n_rows * sizeof *tokens);
-    batch->n_rows += n_rows;
+    if (span->n_rows == 0 || span->n_rows > batch_build_room(build)) return false;
+    BatchSpan *added = &build->spans[batch->n_spans++];
+    *added = *span;
+    added->first_row = batch->n_rows;
+    memcpy(build->tokens + batch->n_rows, tokens, span->n_rows * sizeof *tokens);
+    batch->n_rows += span->n_rows;
     return true;
 }

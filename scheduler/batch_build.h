@@ -15,6 +15,5 @@ LW_CHECK bool batch_build_init(BatchBuild *build, uint32_t max_rows, uint32_t ma
 void batch_build_done(BatchBuild *build); /* {0} is fine */
 void batch_build_clear(BatchBuild *build);
 uint32_t batch_build_room(const BatchBuild *build); /* rows */
-/* tokens [n_rows] go behind what is there; false: no room for them. */
-LW_CHECK bool batch_build_add(BatchBuild *build, SeqId seq, const uint32_t *tokens, uint32_t n_rows, uint32_t first_pos,
-                              LogitRows logits);
+/* The span's rows, tokens [n_rows], go behind what is there, whatever its first_row says; false: no room for them. */
+LW_CHECK bool batch_build_add(BatchBuild *build, const BatchSpan *span, const uint32_t *tokens);

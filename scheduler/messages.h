@@ -60,10 +60,10 @@ typedef struct EventToken {
 } EventToken;
 
 /*
- * Per request: STARTED, PROGRESS..., [TOKENS of the prompt,] then per choice TOKENS..., CHOICE_DONE, and last exactly
- * one of DONE or FAILED, whatever happens: DONE when all choices are done, else FAILED. A cancelled request, waiting or
- * begun, ends with FAILED and ERR_CANCELLED, one whose deadline passed with ERR_DEADLINE (unless DONE was already under
- * way). Choices come one after another in this version; nothing promises that.
+ * Per request: STARTED, PROGRESS..., [TOKENS of the prompt,] then per choice TOKENS..., CHOICE_DONE, the choices mixed,
+ * and last exactly one of DONE or FAILED, whatever happens: DONE when all choices are done, else FAILED. A cancelled
+ * request, waiting or begun, ends with FAILED and ERR_CANCELLED, one whose deadline passed with ERR_DEADLINE (unless
+ * DONE was already under way). A request that is preempted for want of pages is silent meanwhile.
  */
 typedef enum EventKind {
     EVENT_STARTED,  /* left the queue: prefill begins */
@@ -82,6 +82,8 @@ typedef struct TokensPayload {
     EventToken *tokens; /* [n_tokens]; an end token is among them, with no text */
     char *text;         /* [text_bytes] whole UTF-8 code points, U+0000 among them; NULL when empty */
     uint32_t text_bytes;
+    uint64_t step_usec; /* monotonic: when the step that gave them ended */
+    uint64_t gap_usec;  /* since the choice's token before; 0 for its first */
 } TokensPayload;
 
 /* Zeroed, without text. */
@@ -90,16 +92,23 @@ void tokens_payload_free(TokensPayload *payload); /* and its text; NULL is fine 
 
 /* What one request cost. */
 typedef struct RequestTimings {
-    uint64_t queue_usec, prefill_usec, decode_usec;
+    uint64_t queue_usec, prefill_usec, decode_usec; /* until it started, until its first token, from there on */
+    uint32_t n_preempted;                           /* times, over all choices */
     uint32_t prompt_tokens, cached_tokens, completion_tokens; /* completion: over all choices, end tokens too */
+    uint8_t cache_end;                                        /* PrefixEnd: why the cached tokens ended there */
 } RequestTimings;
 
 /* Counters since start; gauges of the moment. */
 typedef struct EngineStats {
     uint64_t steps, last_step_usec; /* monotonic time of the last finished step */
     uint64_t prompt_tokens, generated_tokens, cancelled, failed, finished, non_finite;
-    uint32_t running, waiting;
-    uint32_t kv_tokens_used, kv_tokens_total;
+    uint64_t preempted, swapped_out_bytes, swapped_in_bytes; /* preempted: sequences, as often as it happened */
+    uint64_t prefix_queried_tokens, prefix_hit_tokens;       /* of prompts, when they started */
+    uint64_t prefill_steps, prefill_usec, prefill_rows;      /* work items, their time; rows of finished passes */
+    uint64_t decode_steps, decode_usec, decode_rows;
+    uint32_t running, waiting; /* sequences */
+    uint64_t kv_bytes_used, kv_bytes_total, kv_tokens_used, kv_tokens_total, swap_bytes;
+    uint32_t kv_pages_used, prefix_pages, prefix_nodes; /* of the pages, the prefix tree owns so many */
 } EngineStats;
 
 typedef struct Event {

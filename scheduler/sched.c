@@ -1,65 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/sched.h"
+#include "scheduler/sched_impl.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { STATS_INTERVAL_USEC = 100 * 1000 };
 
-/* First in, first out. */
-typedef struct SequenceList {
-    Sequence *head, *tail;
-    uint32_t n;
-} SequenceList;
-
-struct Sched {
-    SchedParams params;
-    SequenceTools tools;
-    SamplerSpace *space;
-    uint32_t *end_ids;
-    BatchBuild build;
-    Sequence *slots;    /* [max_live] */
-    uint32_t n_touched; /* slots that were ever used: the rest of the memory is not touched until it is needed */
-    SequenceList free, waiting, closing;
-    Sequence *running;
-    EngineStats stats;
-    uint64_t stats_sent_usec;
-    bool stats_due, idle_told, stopping, stopped;
-};
-
-static void list_push(SequenceList *list, Sequence *sequence)
-{
-    sequence->next = NULL;
-    if (list->tail)
-        list->tail->next = sequence;
-    else
-        list->head = sequence;
-    list->tail = sequence;
-    list->n++;
-}
-
-static void list_insert_by_priority(SequenceList *list, Sequence *sequence)
-{
-    int64_t priority = sequence->request->priority;
-    if (!list->tail || list->tail->request->priority <= priority) {
-        list_push(list, sequence);
-        return;
-    }
-    Sequence **link = &list->head;
-    while ((*link)->request->priority <= priority) link = &(*link)->next;
-    sequence->next = *link;
-    *link = sequence;
-    list->n++;
-}
-
-static Sequence *list_pop(SequenceList *list)
-{
-    Sequence *sequence = list->head;
-    if (!sequence) return NULL;
-    list->head = sequence->next;
-    if (!list->head) list->tail = NULL;
-    list->n--;
-    return sequence;
-}
+/* ---- begin and end ---- */
 
 static bool find_end_ids(Sched *sched, const Tokenizer *tokenizer, Error *error)
 {
@@ -74,90 +21,146 @@ static bool find_end_ids(Sched *sched, const Tokenizer *tokenizer, Error *error)
     return true;
 }
 
-bool sched_new(const SchedParams *params, Sched **ret_sched, Error *error)
+static bool check_params(const SchedParams *params, Error *error)
 {
     if (params->prefill_chunk == 0) return error_set_param(error, ERR_INVALID, "prefill_chunk", "prefill_chunk is 0");
+    if (params->max_batch == 0) return error_set_param(error, ERR_INVALID, "max_batch", "max_batch is 0");
     if (params->max_live == 0) return error_set(error, ERR_INVALID, "a scheduler for no requests");
-    Sched *sched = calloc(1, sizeof *sched);
-    if (!sched) return error_set(error, ERR_NO_MEMORY, "no memory for the scheduler");
-    const Tokenizer *tokenizer = engine_tokenizer(params->engine);
-    sched->params = *params;
-    sched->tools = (SequenceTools){
-        .engine = params->engine, .tokenizer = tokenizer, .clock_usec = params->clock_usec, .stats = &sched->stats};
-    sched->stats.kv_tokens_total = engine_context(params->engine);
-    sched->idle_told = true;
-    sched->slots = calloc(params->max_live, sizeof *sched->slots);
-    if (!sched->slots) {
-        error_set(error, ERR_NO_MEMORY, "no memory for %u requests", params->max_live);
-        goto failed;
-    }
-    if (!sampler_space_new(tok_n_vocab(tokenizer), sampler_text_of(tokenizer), &sched->space, error) ||
-        !sampler_new(sched->space, &sched->tools.sampler, error) || !find_end_ids(sched, tokenizer, error) ||
-        !batch_build_init(&sched->build, engine_max_batch_rows(params->engine), 1, error))
-        goto failed;
-    *ret_sched = sched;
+    if (params->max_passes < 2)
+        return error_set(error, ERR_INVALID, "%u passes: one decodes while another is suspended", params->max_passes);
     return true;
-failed:
-    sched_free(sched);
-    return false;
 }
 
-static void free_list(Sched *sched, SequenceList *list)
+static uint32_t min_u32(uint32_t a, uint32_t b)
 {
-    for (Sequence *sequence; (sequence = list_pop(list));) sequence_done(sequence, &sched->tools);
+    return a < b ? a : b;
+}
+
+static bool take_memory(Sched *sched, Error *error)
+{
+    const SchedParams *p = &sched->params;
+    sched->n_passes = p->max_passes - 1;
+    sched->jobs = calloc(p->max_live, sizeof *sched->jobs);
+    sched->active = calloc(p->max_live, sizeof *sched->active);
+    sched->running = calloc(sched->max_running, sizeof *sched->running);
+    sched->decoding = calloc(sched->max_running, sizeof *sched->decoding);
+    sched->passes = calloc(sched->n_passes, sizeof *sched->passes);
+    sched->row = calloc(tok_n_vocab(sched->tools.tokenizer), sizeof *sched->row);
+    bool ok = sched->jobs && sched->active && sched->running && sched->decoding && sched->passes && sched->row;
+    for (uint32_t i = 0; ok && i < sched->n_passes; i++) {
+        sched->passes[i].members = calloc(sched->max_running, sizeof *sched->passes[i].members);
+        ok = sched->passes[i].members != NULL;
+    }
+    return ok || error_set(error, ERR_NO_MEMORY, "no memory for %u requests", p->max_live);
+}
+
+bool sched_new(const SchedParams *params, Sched **ret_sched, Error *error)
+{
+    if (!check_params(params, error)) return false;
+    Sched *sched = calloc(1, sizeof *sched);
+    if (!sched) return error_set(error, ERR_NO_MEMORY, "no memory for the scheduler");
+    Engine *engine = params->engine;
+    const Tokenizer *tokenizer = engine_tokenizer(engine);
+    uint32_t max_rows = engine_max_batch_rows(engine);
+    sched->params = *params;
+    sched->params.prefill_chunk = min_u32(params->prefill_chunk, max_rows);
+    sched->max_running = min_u32(params->max_batch, min_u32(max_rows, engine_max_logit_rows(engine)));
+    sched->n_layers = engine_shape(engine)->n_layers;
+    sched->swap.max_bytes = params->max_swap_bytes;
+    sched->deadline_usec = UINT64_MAX;
+    sched->idle_told = true;
+    sched->tools = (SequenceTools){.engine = engine,
+                                   .cache = params->cache,
+                                   .swap = &sched->swap,
+                                   .tokenizer = tokenizer,
+                                   .clock_usec = params->clock_usec,
+                                   .stats = &sched->stats};
+    if (!take_memory(sched, error) ||
+        !sampler_space_new(tok_n_vocab(tokenizer), sampler_text_of(tokenizer), &sched->tools.space, error) ||
+        !find_end_ids(sched, tokenizer, error) ||
+        !batch_build_init(&sched->build, max_rows, sched->max_running, error)) {
+        sched_free(sched);
+        return false;
+    }
+    *ret_sched = sched;
+    return true;
 }
 
 void sched_free(Sched *sched)
 {
     if (!sched) return;
-    if (sched->running) sequence_done(sched->running, &sched->tools);
-    free_list(sched, &sched->waiting);
-    free_list(sched, &sched->closing);
+    for (uint32_t i = 0; i < sched->n_touched; i++) job_done(&sched->jobs[i], &sched->tools);
+    for (uint32_t i = 0; sched->passes && i < sched->n_passes; i++) {
+        if (sched->passes[i].is_open) engine_pass_drop(sched->params.engine, sched->passes[i].id);
+        free(sched->passes[i].members);
+    }
     batch_build_done(&sched->build);
-    sampler_free(sched->tools.sampler);
-    sampler_space_free(sched->space);
+    sampler_space_free(sched->tools.space);
     free(sched->end_ids);
-    free(sched->slots);
+    free(sched->row);
+    free(sched->passes);
+    free(sched->decoding);
+    free(sched->running);
+    free(sched->active);
+    free(sched->jobs);
     free(sched);
 }
+
+/* ---- requests come and go ---- */
 
 bool sched_submit(Sched *sched, Request *request, Error *error)
 {
     if (sched->stopping) return error_set(error, ERR_BUSY, "the engine is stopping");
-    Sequence *slot = list_pop(&sched->free);
-    if (!slot) {
-        if (sched->n_touched == sched->params.max_live)
-            return error_set(error, ERR_BUSY, "%u requests are running or waiting", sched->n_touched);
-        slot = &sched->slots[sched->n_touched++];
-    }
-    sequence_init(slot, request);
-    list_insert_by_priority(&sched->waiting, slot);
+    Job *job = sched->free;
+    if (job)
+        sched->free = job->next;
+    else if (sched->n_touched < sched->params.max_live)
+        job = &sched->jobs[sched->n_touched++];
+    else
+        return error_set(error, ERR_BUSY, "%u requests are running or waiting", sched->n_touched);
+    job_init(job, request, sched->params.order == SCHED_PRIORITY ? request->priority : 0, sched->n_submitted++);
+    queue_push(sched, &job->first);
+    if (request->deadline_usec && request->deadline_usec < sched->deadline_usec)
+        sched->deadline_usec = request->deadline_usec;
     sched->idle_told = false;
     return true;
 }
 
-/* The sequence has left running or waiting. */
-static void fail(Sched *sched, Sequence *sequence, const Error *error)
+void sched_activate(Sched *sched, Job *job)
 {
-    sequence_fail(sequence, &sched->tools, error);
-    list_push(&sched->closing, sequence);
+    sched->active[sched->n_active++] = job;
+    sched->queue.n_left++;
+    sched->queue.left_prompt_tokens += job->request->n_prompt;
 }
 
-typedef bool (*Condition)(const Sequence *sequence, uint64_t value);
-
-static bool has_id(const Sequence *sequence, uint64_t id)
+void sched_fail(Sched *sched, Job *job, const Error *error)
 {
-    return sequence->id == id;
+    Sequence *sequence;
+    if (job->state == JOB_CLOSING) return;
+    if (job->state == JOB_WAITING) sched_activate(sched, job);
+    for (uint32_t i = 0; (sequence = job_choice(job, i)); i++) {
+        passes_forget(sched, sequence);
+        running_remove(sched, sequence);
+        queue_remove(sched, sequence);
+    }
+    job_fail(job, &sched->tools, error);
 }
 
-static bool is_due(const Sequence *sequence, uint64_t now_usec)
+typedef bool (*Condition)(const Job *job, uint64_t value);
+
+static bool has_id(const Job *job, uint64_t id)
 {
-    return sequence->request->deadline_usec && sequence->request->deadline_usec <= now_usec;
+    return job->id == id;
 }
 
-static bool always(const Sequence *sequence, uint64_t value)
+static bool is_due(const Job *job, uint64_t now_usec)
 {
-    (void)sequence;
+    return job->request->deadline_usec && job->request->deadline_usec <= now_usec;
+}
+
+static bool always(const Job *job, uint64_t value)
+{
+    (void)job;
     (void)value;
     return true;
 }
@@ -166,18 +169,16 @@ static void cancel_where(Sched *sched, Condition condition, uint64_t value, Erro
 {
     Error error;
     error_set(&error, code, "%s", text);
-    Sequence *running = sched->running;
-    if (running && condition(running, value)) {
-        sched->running = NULL;
-        fail(sched, running, &error);
+    for (uint32_t i = 0; i < sched->n_active; i++) {
+        Job *job = sched->active[i];
+        if (job->state == JOB_RUNNING && condition(job, value)) sched_fail(sched, job, &error);
     }
-    for (uint32_t n = sched->waiting.n; n > 0; n--) {
-        Sequence *sequence = list_pop(&sched->waiting);
-        if (condition(sequence, value))
-            fail(sched, sequence, &error);
-        else
-            list_push(&sched->waiting, sequence);
+    for (Sequence *sequence = sched->waiting, *next; sequence; sequence = next) {
+        next = sequence->next;
+        if (sequence->job->state == JOB_WAITING && condition(sequence->job, value))
+            sched_fail(sched, sequence->job, &error);
     }
+    passes_drop_empty(sched);
 }
 
 void sched_cancel(Sched *sched, RequestId id)
@@ -191,50 +192,126 @@ void sched_stop(Sched *sched)
     sched->stopping = true;
 }
 
-static void admit(Sched *sched)
+uint64_t sched_next_deadline_usec(const Sched *sched)
 {
-    while (!sched->running) {
-        Sequence *sequence = list_pop(&sched->waiting);
-        if (!sequence) return;
-        Error error;
-        if (sequence_start(sequence, &sched->tools, &error))
-            sched->running = sequence;
-        else
-            fail(sched, sequence, &error);
+    uint64_t next = UINT64_MAX;
+    for (uint32_t i = 0; i < sched->n_active; i++) {
+        const Job *job = sched->active[i];
+        if (job->state == JOB_RUNNING && job->request->deadline_usec && job->request->deadline_usec < next)
+            next = job->request->deadline_usec;
+    }
+    for (const Sequence *sequence = sched->waiting; sequence; sequence = sequence->next) {
+        uint64_t deadline = sequence->job->request->deadline_usec;
+        if (deadline && deadline < next) next = deadline;
+    }
+    return next == UINT64_MAX ? 0 : next;
+}
+
+static void end_overdue(Sched *sched, uint64_t now_usec)
+{
+    if (now_usec < sched->deadline_usec) return;
+    cancel_where(sched, is_due, now_usec, ERR_DEADLINE, "the time limit of the request was reached");
+    uint64_t next = sched_next_deadline_usec(sched);
+    sched->deadline_usec = next ? next : UINT64_MAX;
+}
+
+/* ---- what a pass has computed ---- */
+
+bool sched_may_run(const Sequence *sequence)
+{
+    return !job_has_events(sequence->job);
+}
+
+/* The choices beside the first share its prompt; those that find no place wait for one. */
+static bool branch(Sched *sched, const Sequence *from, const float *row, Error *error)
+{
+    Job *job = from->job;
+    if (!job_make_others(job, error)) return false;
+    for (uint32_t choice = 1; choice <= job->n_others; choice++) {
+        Sequence *sequence = job_choice(job, choice);
+        if (job->request->max_tokens == 0) {
+            *sequence = (Sequence){.job = job, .choice = choice};
+            sequence_finish(sequence, &sched->tools, FINISH_LENGTH);
+            continue;
+        }
+        if (!sequence_open(sequence, job, choice, &sched->tools, error)) return false;
+        if (sched->n_running < sched->max_running && !sequence_fork(sequence, from, &sched->tools, error) &&
+            error->code != ERR_BUSY)
+            return false;
+        memcpy(sched->row, row, tok_n_vocab(sched->tools.tokenizer) * sizeof *row);
+        if (!sequence_sample(sequence, &sched->tools, sched->row, error)) return false;
+        if (sequence->state == SEQUENCE_RUNNING) running_add(sched, sequence);
+        if (sequence->state == SEQUENCE_WAITING) queue_push(sched, sequence);
+    }
+    return true;
+}
+
+void sched_advance(Sched *sched, Sequence *sequence, uint32_t n_rows, float *logits)
+{
+    Job *job = sequence->job;
+    Error error;
+    bool ends_prompt = engine_seq_tokens(sched->params.engine, sequence->seq) == job->request->n_prompt;
+    const float *row = logits;
+    if (logits) row += (size_t)sequence_last_row(sequence, &sched->tools, n_rows) * tok_n_vocab(sched->tools.tokenizer);
+    if ((ends_prompt && job_is_to_branch(job) && !branch(sched, sequence, row, &error)) ||
+        !sequence_advance(sequence, &sched->tools, n_rows, logits, &error)) {
+        sched_fail(sched, job, &error);
+        return;
+    }
+    if (sequence->state == SEQUENCE_OVER) running_remove(sched, sequence);
+    if (job->n_over == job->request->n_choices) job_finish(job, &sched->tools);
+}
+
+/* ---- a step ---- */
+
+/* The first n go behind the others. */
+static void rotate_active(Sched *sched, uint32_t n)
+{
+    for (; n > 0; n--) {
+        Job *first = sched->active[0];
+        memmove(sched->active, sched->active + 1, (sched->n_active - 1) * sizeof *sched->active);
+        sched->active[sched->n_active - 1] = first;
     }
 }
 
-static bool run_batch(Sched *sched, Sequence *sequence, Error *error)
-{
-    float *logits = NULL;
-    batch_build_clear(&sched->build);
-    if (!sequence_plan(sequence, &sched->tools, sched->params.prefill_chunk, &sched->build))
-        return error_set(error, ERR_INTERNAL, "a step of request %llu has no rows", (unsigned long long)sequence->id);
-    return engine_forward(sched->params.engine, &sched->build.batch, &logits, error) &&
-           sequence_advance(sequence, &sched->tools, sched->build.batch.n_rows, logits, error);
-}
-
-static void run_step(Sched *sched)
-{
-    Sequence *sequence = sched->running;
-    Error error;
-    bool ok = run_batch(sched, sequence, &error);
-    sched->stats.steps++;
-    sched->stats.last_step_usec = sched->params.clock_usec();
-    if (ok && sequence->state != SEQUENCE_CLOSING) return;
-    sched->running = NULL;
-    if (ok)
-        list_push(&sched->closing, sequence);
-    else
-        fail(sched, sequence, &error);
-}
-
+/* Hands out what there is room for; true: all events are out. */
 static bool flush_all(Sched *sched)
 {
-    while (sched->closing.head && sequence_flush(sched->closing.head, sched->params.emit, sched->params.emit_arg))
-        list_push(&sched->free, list_pop(&sched->closing));
-    bool running_is_out = !sched->running || sequence_flush(sched->running, sched->params.emit, sched->params.emit_arg);
-    return running_is_out && !sched->closing.head;
+    for (uint32_t i = 0; i < sched->n_active; i++) {
+        Job *job = sched->active[i];
+        if (!job_flush(job, sched->params.emit, sched->params.emit_arg)) {
+            rotate_active(sched, i); /* the next turn begins here: nobody is refused for ever */
+            return false;
+        }
+        if (job->state != JOB_CLOSING) continue;
+        job_done(job, &sched->tools);
+        job->next = sched->free;
+        sched->free = job;
+        memmove(&sched->active[i], &sched->active[i + 1], (sched->n_active - i - 1) * sizeof *sched->active);
+        sched->n_active--;
+        i--;
+    }
+    return true;
+}
+
+EngineStats sched_stats(const Sched *sched)
+{
+    EngineStats stats = sched->stats;
+    KvUsage usage = engine_kv_usage(sched->params.engine);
+    stats.running = sched->n_running;
+    stats.waiting = sched->n_waiting;
+    stats.kv_bytes_used = usage.used_bytes;
+    stats.kv_bytes_total = usage.total_bytes;
+    stats.kv_tokens_used = usage.used_tokens;
+    stats.kv_tokens_total = usage.total_tokens;
+    stats.kv_pages_used = usage.n_pages_used;
+    stats.swap_bytes = sched->swap.used_bytes;
+    if (sched->params.cache) {
+        PrefixStats prefix = prefix_cache_stats(sched->params.cache);
+        stats.prefix_pages = prefix.n_pages;
+        stats.prefix_nodes = prefix.n_nodes;
+    }
+    return stats;
 }
 
 /* Gauges are for people: without memory or room they are late, and nothing else happens. */
@@ -243,10 +320,7 @@ static bool send_stats(Sched *sched, uint64_t now_usec)
     if (!sched->stats_due) return true;
     EngineStats *copy = malloc(sizeof *copy);
     if (!copy) return true;
-    sched->stats.running = sched->running != NULL;
-    sched->stats.waiting = sched->waiting.n;
-    sched->stats.kv_tokens_used = sched->running ? engine_seq_tokens(sched->params.engine, sched->running->seq) : 0;
-    *copy = sched->stats;
+    *copy = sched_stats(sched);
     if (!sched->params.emit(sched->params.emit_arg, &(Event){.kind = EVENT_STATS, .stats = copy})) {
         free(copy);
         return false;
@@ -256,37 +330,57 @@ static bool send_stats(Sched *sched, uint64_t now_usec)
     return true;
 }
 
-static SchedState settle(Sched *sched, uint64_t now_usec)
+static SchedState settle(Sched *sched, uint64_t now_usec, bool has_worked)
 {
     bool is_out = flush_all(sched);
-    bool has_work = sched->running || sched->waiting.head;
+    bool has_work = sched->n_running || sched->waiting;
     if (has_work && now_usec - sched->stats_sent_usec >= STATS_INTERVAL_USEC) sched->stats_due = true;
     if (!has_work && !sched->idle_told) sched->idle_told = sched->stats_due = true;
-    is_out &= send_stats(sched, now_usec);
-    if (sched->stopping && is_out)
+    if (is_out) is_out = send_stats(sched, now_usec);
+    if (sched->stopping && is_out) {
         sched->stopped = sched->params.emit(sched->params.emit_arg, &(Event){.kind = EVENT_STOPPED});
-    if (sched->stopped) return SCHED_STOPPED;
-    if (sched->running ? sched->running->n_pending == 0 : sched->waiting.head != NULL) return SCHED_READY;
-    return is_out && !sched->stopping ? SCHED_IDLE : SCHED_STALLED;
+        return sched->stopped ? SCHED_STOPPED : SCHED_STALLED;
+    }
+    if (has_work && (is_out || has_worked)) return SCHED_READY;
+    return is_out ? SCHED_IDLE : SCHED_STALLED;
+}
+
+/* false: nothing could be done before some events are out. */
+static bool compute(Sched *sched)
+{
+    EngineStats *stats = &sched->stats;
+    uint64_t begin_usec = sched->params.clock_usec(), stall_usec = sched->params.max_stall_usec;
+    uint64_t n_decode = stats->decode_steps, n_prefill = stats->prefill_steps;
+    decode_step(sched);
+    (void)flush_all(sched);
+    if (stats->decode_steps > n_decode) {
+        /* The others wait for their next token since this pass ended, until the next one ends. */
+        uint64_t decode_usec = (uint64_t)estimate_high(&sched->decode_usec);
+        prefill_step(sched, sched->last_decode_usec + (stall_usec > decode_usec ? stall_usec - decode_usec : 0));
+    } else {
+        prefill_step(sched, begin_usec + stall_usec);
+    }
+    passes_drop_empty(sched);
+    if (stats->decode_steps == n_decode && stats->prefill_steps == n_prefill) return false;
+    stats->steps++;
+    stats->last_step_usec = sched->params.clock_usec();
+    return true;
 }
 
 SchedState sched_step(Sched *sched)
 {
     if (sched->stopped) return SCHED_STOPPED;
     uint64_t now_usec = sched->params.clock_usec();
-    cancel_where(sched, is_due, now_usec, ERR_DEADLINE, "the time limit of the request was reached");
-    admit(sched);
+    end_overdue(sched, now_usec);
+    queue_admit(sched);
     (void)flush_all(sched);
-    if (sched->running && sched->running->n_pending == 0) run_step(sched);
-    return settle(sched, now_usec);
+    bool has_worked = compute(sched);
+    return settle(sched, now_usec, has_worked);
 }
 
-uint64_t sched_next_deadline_usec(const Sched *sched)
+SchedQueue sched_queue(const Sched *sched)
 {
-    uint64_t next = sched->running ? sched->running->request->deadline_usec : 0;
-    for (const Sequence *sequence = sched->waiting.head; sequence; sequence = sequence->next) {
-        uint64_t deadline = sequence->request->deadline_usec;
-        if (deadline && (!next || deadline < next)) next = deadline;
-    }
-    return next;
+    SchedQueue queue = sched->queue;
+    queue.n_places = sched->waiting ? 0 : sched->max_running - sched->n_running;
+    return queue;
 }

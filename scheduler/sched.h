@@ -1,18 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policy: which request is computed next, and when one ends from outside. One request runs at a time; of those that
- * wait the lowest priority is next, first in, first out. No threads and no clock of its own, so that tests can drive it
- * step by step. Engine thread.
+ * Continuous batching: which requests run, and what each step computes. A step is one decode pass over all sequences
+ * that decode, and one work item of prefill, as large as the gap between two tokens of the others allows. No threads
+ * and no clock of its own, so that tests can drive it step by step. Engine thread.
  */
 #pragma once
-#include "scheduler/sequence.h"
+#include "scheduler/job.h"
 
 typedef struct Sched Sched;
 
+typedef enum SchedOrder {
+    SCHED_FCFS,     /* first come, first served */
+    SCHED_PRIORITY, /* lower priorities first; every eighth is the one that came first, so that nothing starves */
+} SchedOrder;
+
 typedef struct SchedParams {
-    Engine *engine;               /* borrowed */
+    Engine *engine;     /* borrowed */
+    PrefixCache *cache; /* borrowed; NULL: off */
+    SchedOrder order;
     uint32_t max_live;            /* requests that wait, run, or have events that are not out yet */
-    uint32_t prefill_chunk;       /* tokens of one prefill step */
+    uint32_t max_batch;           /* sequences that run at once */
+    uint32_t max_passes;          /* those of the engine, 2 at least: a decode pass runs while prefill is suspended */
+    uint32_t prefill_chunk;       /* rows of one prefill pass */
+    uint32_t max_stall_usec;      /* what prefill may add to the time between two tokens of a sequence */
+    uint64_t max_swap_bytes;      /* copies of preempted pages */
     uint64_t (*clock_usec)(void); /* monotonic */
     EmitFn emit;                  /* takes an event with its payload; false: no room now, it will be offered again */
     void *emit_arg;
@@ -35,7 +46,14 @@ void sched_cancel(Sched *sched, RequestId id);
 /* Cancels all; from then on steps only hand out events, EVENT_STOPPED last. */
 void sched_stop(Sched *sched);
 
-/* Ends what is past its deadline, then at most one prefill chunk or one decode row, then events. */
 SchedState sched_step(Sched *sched);
 /* Earliest deadline of all that live, 0: none. */
 uint64_t sched_next_deadline_usec(const Sched *sched);
+
+/* Of all requests that were submitted, those that have left the queue, and how many more would leave it at once. */
+typedef struct SchedQueue {
+    uint64_t n_left, left_prompt_tokens;
+    uint32_t n_places;
+} SchedQueue;
+SchedQueue sched_queue(const Sched *sched);
+EngineStats sched_stats(const Sched *sched);

@@ -1,247 +1,358 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/sequence.h"
+#include "scheduler/job.h"
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-void sequence_init(Sequence *sequence, Request *request)
-{
-    *sequence = (Sequence){.state = SEQUENCE_WAITING, .id = request->id, .request = request};
-}
-
-/* Frees what only a running sequence needs. */
-static void close_sequence(Sequence *sequence, const SequenceTools *tools)
-{
-    if (sequence->has_seq) engine_seq_close(tools->engine, sequence->seq);
-    if (sequence->has_answer) answer_done(&sequence->answer);
-    request_free(sequence->request);
-    sequence->has_seq = sequence->has_answer = false;
-    sequence->request = NULL;
-    sequence->state = SEQUENCE_CLOSING;
-}
-
-void sequence_done(Sequence *sequence, const SequenceTools *tools)
-{
-    close_sequence(sequence, tools);
-    for (uint32_t i = 0; i < sequence->n_pending; i++) event_done(&sequence->pending[i]);
-    sequence->n_pending = 0;
-}
+enum { FIRST_ANSWER_TOKENS = 64 };
 
 static void post(Sequence *sequence, Event event)
 {
     assert(sequence->n_pending < SEQUENCE_MAX_PENDING);
-    event.id = sequence->id;
+    event.id = sequence->job->id;
     event.choice = sequence->choice;
     sequence->pending[sequence->n_pending++] = event;
 }
 
-bool sequence_flush(Sequence *sequence, EmitFn emit, void *arg)
+static bool recomputes(const Sequence *sequence, const SequenceTools *tools)
 {
-    uint32_t n = 0;
-    while (n < sequence->n_pending && emit(arg, &sequence->pending[n])) n++;
-    sequence->n_pending -= n;
-    memmove(sequence->pending, sequence->pending + n, sequence->n_pending * sizeof *sequence->pending);
-    return sequence->n_pending == 0;
+    return policy_decodes_as_prefilled(engine_policy(tools->engine, sequence->job->request->policy));
 }
 
-static bool check_request(const Request *request, const SequenceTools *tools, Error *error)
-{
-    uint32_t context = engine_context(tools->engine);
-    if (request->n_prompt == 0) return error_set_param(error, ERR_INVALID, "prompt", "the prompt has no tokens");
-    if (request->n_choices == 0) return error_set_param(error, ERR_INVALID, "n", "n is 0");
-    if ((uint64_t)request->n_prompt + request->max_tokens > context)
-        return error_set_param(error, ERR_CONTEXT_LENGTH, "max_tokens",
-                               "%u prompt tokens and up to %u generated ones do not fit the context of %u tokens",
-                               request->n_prompt, request->max_tokens, context);
-    return true;
-}
+/* ---- what it has and what it holds ---- */
 
-bool sequence_start(Sequence *sequence, const SequenceTools *tools, Error *error)
+bool sequence_open(Sequence *sequence, Job *job, uint32_t choice, const SequenceTools *tools, Error *error)
 {
-    const Request *request = sequence->request;
-    if (!check_request(request, tools, error)) return false;
-    if (!sampler_reset(tools->sampler, &request->sampling, 0, request->prompt, request->n_prompt, error)) return false;
-    if (!answer_open(&sequence->answer, tools->tokenizer, request, tools->end_ids, tools->n_end_ids, error))
+    const Request *request = job->request;
+    *sequence = (Sequence){.job = job, .choice = choice};
+    sequence->max_tokens = request->n_prompt + FIRST_ANSWER_TOKENS;
+    sequence->tokens = malloc((size_t)sequence->max_tokens * sizeof *sequence->tokens);
+    if (!sequence->tokens) return error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", sequence->max_tokens);
+    memcpy(sequence->tokens, request->prompt, request->n_prompt * sizeof *sequence->tokens);
+    sequence->n_tokens = request->n_prompt;
+    if (!sampler_new(tools->space, &sequence->sampler, error) ||
+        !sampler_reset(sequence->sampler, &request->sampling, choice, request->prompt, request->n_prompt, error) ||
+        !answer_open(&sequence->answer, tools->tokenizer, request, tools->end_ids, tools->n_end_ids, error))
         return false;
     sequence->has_answer = true;
-    if (!engine_seq_open(tools->engine, &sequence->seq, error)) return false;
-    sequence->has_seq = true;
-    sequence->state = SEQUENCE_PREFILL;
-    sequence->started_usec = tools->clock_usec();
-    if (sequence->started_usec > request->arrival_usec)
-        sequence->timings.queue_usec = sequence->started_usec - request->arrival_usec;
-    sequence->timings.prompt_tokens = request->n_prompt;
-    post(sequence, (Event){.kind = EVENT_STARTED});
+    sequence->state = SEQUENCE_WAITING;
     return true;
 }
 
-static bool wants_prompt_rows(const Sequence *sequence)
+/* Rows of the prompt before this one need not be computed again for their log-probabilities. */
+static uint32_t first_told_row(const Sequence *sequence)
 {
-    return sequence->request->want_prompt_logprobs && sequence->choice == 0;
+    const Job *job = sequence->job;
+    uint32_t n_posted = job->n_posted_prompt;
+    bool tells = job->request->want_prompt_logprobs && sequence->choice == 0 && n_posted < job->request->n_prompt;
+    return !tells ? UINT32_MAX : n_posted ? n_posted - 1 : 0;
 }
 
-bool sequence_plan(const Sequence *sequence, const SequenceTools *tools, uint32_t max_rows, BatchBuild *build)
+static uint32_t min_u32(uint32_t a, uint32_t b)
 {
-    const Request *request = sequence->request;
-    if (sequence->state == SEQUENCE_DECODE)
-        return batch_build_add(build, sequence->seq, &sequence->next_token, 1,
-                               request->n_prompt + sequence->answer.n_tokens - 1, LOGITS_LAST);
-    uint32_t first = sequence->n_prefilled, n = request->n_prompt - first, room = batch_build_room(build);
-    if (n > max_rows) n = max_rows;
-    if (n > room) n = room;
-    if (wants_prompt_rows(sequence)) {
-        uint32_t max_logit_rows = engine_max_logit_rows(tools->engine);
-        if (n > max_logit_rows) n = max_logit_rows;
-        return batch_build_add(build, sequence->seq, request->prompt + first, n, first, LOGITS_ALL);
+    return a < b ? a : b;
+}
+
+bool sequence_attach(Sequence *sequence, const SequenceTools *tools, uint32_t *ret_cached, Error *error)
+{
+    const Request *request = sequence->job->request;
+    if (!engine_seq_new(tools->engine, request->policy, &sequence->seq, error)) return false;
+    uint32_t n_cached = 0;
+    if (tools->cache) {
+        uint32_t n_usable = min_u32(sequence->n_tokens - 1, first_told_row(sequence));
+        if (!recomputes(sequence, tools)) n_usable = min_u32(n_usable, request->n_prompt);
+        if (sequence->swapped) n_usable = min_u32(n_usable, swapped_first(sequence->swapped));
+        const PageSet *sets;
+        PrefixEnd end;
+        const PrefixKey key = {request->policy, request->cache_salt, request->n_cache_salt};
+        prefix_cache_open(tools->cache, &key, sequence->tokens, n_usable, &sequence->cursor, &sets, &n_cached, &end);
+        if (n_cached && !engine_seq_adopt(tools->engine, sequence->seq, sets, n_cached, error)) {
+            prefix_cache_close(tools->cache, &sequence->cursor);
+            engine_seq_close(tools->engine, sequence->seq);
+            return false;
+        }
+        if (sequence->job->state == JOB_WAITING) sequence->job->timings.cache_end = (uint8_t)end;
     }
-    bool is_sampled = first + n == request->n_prompt && request->max_tokens > 0;
-    return batch_build_add(build, sequence->seq, request->prompt + first, n, first,
-                           is_sampled ? LOGITS_LAST : LOGITS_NONE);
+    sequence->state = SEQUENCE_RUNNING;
+    *ret_cached = n_cached;
+    return true;
 }
 
-static void post_tokens(Sequence *sequence, TokensPayload *payload, Buffer *text)
+bool sequence_fork(Sequence *sequence, const Sequence *from, const SequenceTools *tools, Error *error)
+{
+    if (!engine_seq_fork(tools->engine, from->seq, &sequence->seq, error)) return false;
+    if (tools->cache) sequence->cursor = prefix_cache_fork(tools->cache, &from->cursor);
+    sequence->state = SEQUENCE_RUNNING;
+    return true;
+}
+
+void sequence_detach(Sequence *sequence, const SequenceTools *tools, bool keep)
+{
+    const Request *request = sequence->job->request;
+    uint32_t n_held = engine_seq_tokens(tools->engine, sequence->seq);
+    if (keep && !sequence->swapped && n_held > request->n_prompt && !recomputes(sequence, tools)) {
+        /* Without a copy its generated tokens take the way of decode rows once more. */
+        Error ignored;
+        uint32_t first = request->n_prompt / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+        if (swap_out(tools->swap, tools->engine, request->policy, sequence->seq, first, &sequence->swapped, &ignored))
+            tools->stats->swapped_out_bytes += swapped_bytes(sequence->swapped);
+    }
+    if (tools->cache) prefix_cache_close(tools->cache, &sequence->cursor);
+    engine_seq_close(tools->engine, sequence->seq);
+    sequence->state = SEQUENCE_WAITING;
+    sequence->in_pass = false;
+}
+
+void sequence_close(Sequence *sequence, const SequenceTools *tools)
+{
+    if (sequence->state == SEQUENCE_RUNNING) sequence_detach(sequence, tools, false);
+    swap_drop(tools->swap, sequence->swapped);
+    sampler_free(sequence->sampler);
+    if (sequence->has_answer) answer_done(&sequence->answer);
+    free(sequence->tokens);
+    sequence->swapped = NULL;
+    sequence->sampler = NULL;
+    sequence->has_answer = false;
+    sequence->tokens = NULL;
+    sequence->state = SEQUENCE_OVER;
+}
+
+/* ---- what comes next ---- */
+
+uint32_t sequence_missing(const Sequence *sequence, const SequenceTools *tools)
+{
+    return sequence->n_tokens - engine_seq_tokens(tools->engine, sequence->seq);
+}
+
+bool sequence_decodes(const Sequence *sequence, const SequenceTools *tools)
+{
+    return !sequence->swapped && sequence->n_tokens > sequence->job->request->n_prompt &&
+           sequence_missing(sequence, tools) == 1;
+}
+
+bool sequence_must_restore(const Sequence *sequence, const SequenceTools *tools)
+{
+    return sequence->swapped && engine_seq_tokens(tools->engine, sequence->seq) == swapped_first(sequence->swapped);
+}
+
+bool sequence_restore(Sequence *sequence, const SequenceTools *tools, Error *error)
+{
+    if (!swap_in(tools->engine, sequence->seq, sequence->swapped, error)) return false;
+    tools->stats->swapped_in_bytes += swapped_bytes(sequence->swapped);
+    swap_drop(tools->swap, sequence->swapped);
+    sequence->swapped = NULL;
+    return true;
+}
+
+static bool has_windows(const Sequence *sequence, const SequenceTools *tools)
+{
+    uint32_t n_classes;
+    const KvClassInfo *classes = engine_policy_classes(tools->engine, sequence->job->request->policy, &n_classes);
+    for (uint32_t c = 0; c < n_classes; c++)
+        if (classes[c].window != PLAN_ALL) return true;
+    return false;
+}
+
+/*
+ * Windowed classes can be published at a checkpoint only before the sequence has gone on: the last page boundary up to
+ * one that lies within the rows ends them.
+ */
+static uint32_t end_at_checkpoint(const Sequence *sequence, const SequenceTools *tools, uint32_t first, uint32_t end)
+{
+    const Job *job = sequence->job;
+    if (!tools->cache || !job->n_checkpoints || !has_windows(sequence, tools)) return end;
+    for (uint32_t i = job->n_checkpoints; i-- > 0;) {
+        uint32_t boundary = job->checkpoints[i] / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+        if (boundary <= first) return end;
+        if (boundary < end) return boundary;
+    }
+    return end;
+}
+
+BatchSpan sequence_span(const Sequence *sequence, const SequenceTools *tools, uint32_t max_rows)
+{
+    const Request *request = sequence->job->request;
+    bool same = recomputes(sequence, tools);
+    uint32_t first = engine_seq_tokens(tools->engine, sequence->seq), told = first_told_row(sequence);
+    uint32_t end = sequence->swapped ? swapped_first(sequence->swapped) : sequence->n_tokens;
+    if (!same && first < request->n_prompt) end = min_u32(end, request->n_prompt);
+    BatchSpan span = {.seq = sequence->seq, .first_pos = first};
+    if (first >= request->n_prompt && (!same || end - first == 1)) span.kind = ROWS_DECODE;
+    if (end - first > max_rows) end = first + max_rows;
+    span.n_rows = end_at_checkpoint(sequence, tools, first, end) - first;
+    if (first < told) {
+        span.n_rows = min_u32(span.n_rows, told - first);
+    } else {
+        span.n_rows = min_u32(span.n_rows, engine_max_logit_rows(tools->engine));
+        span.logits = LOGITS_ALL;
+        return span;
+    }
+    bool is_sampled = first + span.n_rows == sequence->n_tokens && request->max_tokens > 0;
+    span.logits = is_sampled ? LOGITS_LAST : LOGITS_NONE;
+    return span;
+}
+
+/* ---- prompt tokens ---- */
+
+static void attach_text(TokensPayload *payload, Buffer *text)
 {
     payload->text_bytes = (uint32_t)text->n;
     payload->text = text->n ? buffer_take(text) : NULL;
-    post(sequence, (Event){.kind = EVENT_TOKENS, .tokens = payload});
 }
 
 /* The text of prompt tokens from 'first' on; their shares go into payload. */
-static bool decode_prompt(Sequence *sequence, const SequenceTools *tools, uint32_t first, TokensPayload *payload,
-                          Buffer *text, Error *error)
+static bool decode_prompt(Job *job, const SequenceTools *tools, uint32_t first, TokensPayload *payload, Buffer *text,
+                          Error *error)
 {
-    const Request *request = sequence->request;
+    const Request *request = job->request;
     buffer_clear(text);
     for (uint32_t i = 0; i < payload->n_tokens; i++) {
         size_t before = text->n;
         uint32_t id = request->prompt[first + i];
-        if (!tok_stream_push(&sequence->prompt_stream, tools->tokenizer, id, false, text, error)) return false;
+        if (!tok_stream_push(&job->prompt_stream, tools->tokenizer, id, false, text, error)) return false;
         bool is_last = first + i + 1 == request->n_prompt;
-        if (is_last && !tok_stream_flush(&sequence->prompt_stream, text, error)) return false;
+        if (is_last && !tok_stream_flush(&job->prompt_stream, text, error)) return false;
         payload->tokens[i].text_bytes = (uint32_t)(text->n - before);
     }
     return true;
 }
 
-/* Row i of logits [n_rows, n_vocab] tells about the prompt token behind it; nothing tells about the first one. */
-static bool post_prompt_tokens(Sequence *sequence, const SequenceTools *tools, uint32_t n_rows, const float *logits,
-                               Error *error)
+/* Row i of logits [n_rows, n_vocab], at first_row + i, tells about the prompt token behind it; none about the first. */
+static bool post_prompt_tokens(Sequence *sequence, const SequenceTools *tools, uint32_t first_row, uint32_t n_rows,
+                               const float *logits, Error *error)
 {
-    const Request *request = sequence->request;
-    uint32_t n_vocab = tok_n_vocab(tools->tokenizer), done = sequence->n_prefilled;
-    uint32_t first = done == 0 ? 0 : done + 1, end = done + n_rows + 1;
-    if (end > request->n_prompt) end = request->n_prompt;
-    if (first == end) return true;
+    Job *job = sequence->job;
+    const Request *request = job->request;
+    uint32_t n_vocab = tok_n_vocab(tools->tokenizer), first = job->n_posted_prompt;
+    uint32_t end = min_u32(first_row + n_rows + 1, request->n_prompt);
     TokensPayload *payload;
     if (!tokens_payload_new(end - first, &payload, error)) return false;
     payload->is_prompt = true;
+    payload->step_usec = tools->clock_usec();
     for (uint32_t at = first; at < end; at++) {
         SampleResult *result = &payload->tokens[at - first].sample;
         if (at == 0)
             *result = (SampleResult){.id = request->prompt[0], .logprob = NAN};
-        else if (!sample_logprobs(logits + (size_t)(at - 1 - done) * n_vocab, n_vocab, request->prompt[at],
+        else if (!sample_logprobs(logits + (size_t)(at - 1 - first_row) * n_vocab, n_vocab, request->prompt[at],
                                   request->n_top_logprobs, result, error))
             goto failed;
     }
-    if (!decode_prompt(sequence, tools, first, payload, &sequence->answer.text, error)) goto failed;
-    post_tokens(sequence, payload, &sequence->answer.text);
+    if (!decode_prompt(job, tools, first, payload, &sequence->answer.text, error)) goto failed;
+    attach_text(payload, &sequence->answer.text);
+    job_post_early(job, (Event){.kind = EVENT_TOKENS, .tokens = payload});
+    job->n_posted_prompt = end;
     return true;
 failed:
     tokens_payload_free(payload);
     return false;
 }
 
-static void post_done(Sequence *sequence, const SequenceTools *tools)
+/* ---- after a step ---- */
+
+static PrefixRun run_of(const Sequence *sequence, const SequenceTools *tools)
 {
-    uint64_t now = tools->clock_usec();
-    uint64_t first = sequence->first_token_usec ? sequence->first_token_usec : now;
-    sequence->timings.prefill_usec = first - sequence->started_usec;
-    sequence->timings.decode_usec = now - first;
-    post(sequence, (Event){.kind = EVENT_DONE, .timings = sequence->timings});
-    tools->stats->finished++;
-    close_sequence(sequence, tools);
+    const Job *job = sequence->job;
+    return (PrefixRun){.seq = sequence->seq,
+                       .tokens = sequence->tokens,
+                       .n_tokens = engine_seq_tokens(tools->engine, sequence->seq),
+                       .n_prefilled = job->request->n_prompt,
+                       .checkpoints = job->checkpoints,
+                       .n_checkpoints = job->n_checkpoints};
 }
 
-static bool finish_choice(Sequence *sequence, const SequenceTools *tools, FinishReason finish, Error *error)
+void sequence_finish(Sequence *sequence, const SequenceTools *tools, FinishReason finish)
 {
-    const Request *request = sequence->request;
     post(sequence, (Event){.kind = EVENT_CHOICE_DONE, .finish = finish});
-    if (sequence->choice + 1 == request->n_choices) {
-        post_done(sequence, tools);
-        return true;
+    sequence->job->n_over++;
+    if (sequence->state == SEQUENCE_RUNNING) {
+        PrefixRun run = run_of(sequence, tools);
+        if (tools->cache) prefix_cache_finish(tools->cache, &sequence->cursor, &run);
+        engine_seq_close(tools->engine, sequence->seq);
+        sequence->state = SEQUENCE_OVER;
     }
-    sequence->choice++;
-    sequence->state = SEQUENCE_PREFILL;
-    sequence->n_prefilled = request->n_prompt - 1; /* the last row again, for its logits */
-    engine_seq_truncate(tools->engine, sequence->seq, sequence->n_prefilled);
-    answer_restart(&sequence->answer);
-    return sampler_reset(tools->sampler, &request->sampling, sequence->choice, request->prompt, request->n_prompt,
-                         error);
+    sequence_close(sequence, tools);
 }
 
-/* One token from one row of logits, and what follows from it. */
-static bool sample_token(Sequence *sequence, const SequenceTools *tools, float *logits, Error *error)
+static bool append_token(Sequence *sequence, uint32_t id, Error *error)
 {
-    const Request *request = sequence->request;
+    if (sequence->n_tokens == sequence->max_tokens) {
+        uint32_t max = sequence->max_tokens + sequence->max_tokens / 2;
+        uint32_t *tokens = realloc(sequence->tokens, (size_t)max * sizeof *tokens);
+        if (!tokens) return error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", max);
+        sequence->tokens = tokens;
+        sequence->max_tokens = max;
+    }
+    sequence->tokens[sequence->n_tokens++] = id;
+    return true;
+}
+
+static void count_token(Sequence *sequence, const SequenceTools *tools, TokensPayload *payload)
+{
+    Job *job = sequence->job;
+    uint64_t now = tools->clock_usec();
+    payload->step_usec = now;
+    payload->gap_usec = sequence->last_token_usec ? now - sequence->last_token_usec : 0;
+    sequence->last_token_usec = now;
+    if (!job->first_token_usec) job->first_token_usec = now;
+    job->timings.completion_tokens++;
+    tools->stats->generated_tokens++;
+}
+
+bool sequence_sample(Sequence *sequence, const SequenceTools *tools, float *logits, Error *error)
+{
+    const Request *request = sequence->job->request;
     Answer *answer = &sequence->answer;
-    sampler_ban(tools->sampler, answer->enders, answer_may_end(answer) ? 0 : answer->n_enders);
+    sampler_ban(sequence->sampler, answer->enders, answer_may_end(answer) ? 0 : answer->n_enders);
     TokensPayload *payload;
     if (!tokens_payload_new(1, &payload, error)) return false;
     EventToken *token = payload->tokens;
     AnswerState state;
-    if (!sampler_pick(tools->sampler, logits, request->want_logprobs, request->n_top_logprobs, &token->sample, error) ||
-        !answer_take(answer, token->sample.id, &state, error)) {
+    if (!sampler_pick(sequence->sampler, logits, request->want_logprobs, request->n_top_logprobs, &token->sample,
+                      error) ||
+        !append_token(sequence, token->sample.id, error) || !answer_take(answer, token->sample.id, &state, error)) {
         tokens_payload_free(payload);
         return false;
     }
-    if (!sequence->first_token_usec) sequence->first_token_usec = tools->clock_usec();
-    sequence->timings.completion_tokens++;
-    tools->stats->generated_tokens++;
-    sequence->next_token = token->sample.id;
-    sequence->state = SEQUENCE_DECODE;
+    count_token(sequence, tools, payload);
     token->text_bytes = (uint32_t)answer->text.n;
-    post_tokens(sequence, payload, &answer->text);
-    if (state == ANSWER_OPEN) return true;
-    return finish_choice(sequence, tools, state == ANSWER_STOPPED ? FINISH_STOP : FINISH_LENGTH, error);
+    attach_text(payload, &answer->text);
+    post(sequence, (Event){.kind = EVENT_TOKENS, .tokens = payload});
+    if (state != ANSWER_OPEN) sequence_finish(sequence, tools, state == ANSWER_STOPPED ? FINISH_STOP : FINISH_LENGTH);
+    return true;
 }
 
-static bool advance_prefill(Sequence *sequence, const SequenceTools *tools, uint32_t n_rows, float *logits,
-                            Error *error)
+static void tell_progress(Job *job, const SequenceTools *tools, uint32_t n_held)
 {
-    const Request *request = sequence->request;
-    uint32_t last_row = 0;
-    if (wants_prompt_rows(sequence)) {
-        if (!post_prompt_tokens(sequence, tools, n_rows, logits, error)) return false;
-        last_row = n_rows - 1;
-    }
-    sequence->n_prefilled += n_rows;
-    if (sequence->choice == 0) {
-        tools->stats->prompt_tokens += n_rows;
-        post(sequence,
-             (Event){.kind = EVENT_PROGRESS, .progress = {.done = sequence->n_prefilled, .total = request->n_prompt}});
-    }
-    if (sequence->n_prefilled < request->n_prompt) return true;
-    if (request->max_tokens == 0) return finish_choice(sequence, tools, FINISH_LENGTH, error);
-    return sample_token(sequence, tools, logits + (size_t)last_row * tok_n_vocab(tools->tokenizer), error);
+    uint32_t n_prompt = job->request->n_prompt, done = min_u32(n_held, n_prompt);
+    if (done <= job->n_progress) return;
+    tools->stats->prompt_tokens += done - job->n_progress;
+    job->n_progress = done;
+    job_post_early(job, (Event){.kind = EVENT_PROGRESS, .progress = {.done = done, .total = n_prompt}});
+}
+
+uint32_t sequence_last_row(const Sequence *sequence, const SequenceTools *tools, uint32_t n_rows)
+{
+    uint32_t first = engine_seq_tokens(tools->engine, sequence->seq) - n_rows;
+    return first >= first_told_row(sequence) ? n_rows - 1 : 0;
 }
 
 bool sequence_advance(Sequence *sequence, const SequenceTools *tools, uint32_t n_rows, float *logits, Error *error)
 {
-    if (sequence->state == SEQUENCE_DECODE) return sample_token(sequence, tools, logits, error);
-    return advance_prefill(sequence, tools, n_rows, logits, error);
-}
-
-void sequence_fail(Sequence *sequence, const SequenceTools *tools, const Error *error)
-{
-    Error *failure = sequence->request->failure;
-    sequence->request->failure = NULL;
-    *failure = *error;
-    if (error->code == ERR_CANCELLED || error->code == ERR_DEADLINE)
-        tools->stats->cancelled++;
-    else
-        tools->stats->failed++;
-    if (error->code == ERR_NON_FINITE) tools->stats->non_finite++;
-    post(sequence, (Event){.kind = EVENT_FAILED, .error = failure});
-    close_sequence(sequence, tools);
+    const Request *request = sequence->job->request;
+    uint32_t n_held = engine_seq_tokens(tools->engine, sequence->seq), first = n_held - n_rows;
+    uint32_t last_row = sequence_last_row(sequence, tools, n_rows);
+    bool tells = first >= first_told_row(sequence);
+    if (tells && !post_prompt_tokens(sequence, tools, first, n_rows, logits, error)) return false;
+    tell_progress(sequence->job, tools, n_held);
+    if (tools->cache && n_held / KV_PAGE_TOKENS > first / KV_PAGE_TOKENS) {
+        PrefixRun run = run_of(sequence, tools);
+        prefix_cache_extend(tools->cache, &sequence->cursor, &run);
+    }
+    if (n_held < sequence->n_tokens || sequence->swapped) return true;
+    if (request->max_tokens > 0)
+        return sequence_sample(sequence, tools, logits + (size_t)last_row * tok_n_vocab(tools->tokenizer), error);
+    sequence_finish(sequence, tools, FINISH_LENGTH);
+    return true;
 }

@@ -1,72 +1,87 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request's progress and how it ends. Engine thread.
+ * One choice of a request: its tokens, where they are in the KV cache, how the next one is made of a row of logits.
  *
- *   WAITING --start--> PREFILL --last prompt row--> DECODE --choice ends, more to come--> PREFILL (the last prompt row)
- *      |                  |                           '---- last choice ends --> CLOSING (DONE)
- *      '------------------'------- sequence_fail: cancel, deadline, error -----> CLOSING (FAILED)
+ *   NEW --open--> WAITING --attach--> RUNNING --last token--> OVER
+ *                    '----- detach (preempted) -----'
  *
- * A CLOSING sequence holds nothing but events that have not gone out yet. Events wait here while the queue is full;
- * until they are out the sequence must not be stepped, so a few places are enough.
+ * It knows the tokens of prompt and answer, and the engine holds the first of them: what is missing is computed, a lone
+ * generated token as a decode row, anything else as prefill. So a sequence that was preempted goes on as it began.
+ * Engine thread.
  */
 #pragma once
-#include "engine/engine.h"
 #include "scheduler/answer.h"
 #include "scheduler/batch_build.h"
+#include "scheduler/prefix_cache.h"
+#include "scheduler/swap.h"
 
-typedef enum SequenceState { SEQUENCE_WAITING, SEQUENCE_PREFILL, SEQUENCE_DECODE, SEQUENCE_CLOSING } SequenceState;
+typedef struct Job Job;
+typedef struct Sequence Sequence;
+typedef enum SequenceState { SEQUENCE_NEW, SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_OVER } SequenceState;
 
-/* A step posts at most 5 (prompt tokens, progress, tokens, choice done, done), a failure one more. */
-enum { SEQUENCE_MAX_PENDING = 8 };
+enum { SEQUENCE_MAX_PENDING = 2 }; /* a step posts a token, and that the choice is done */
 
-/* What every sequence works with; owned by the scheduler. */
+/* What all sequences work with; owned by the scheduler. */
 typedef struct SequenceTools {
     Engine *engine;
+    PrefixCache *cache; /* NULL: off */
+    SwapStore *swap;
     const Tokenizer *tokenizer;
-    Sampler *sampler;        /* one sequence at a time */
+    SamplerSpace *space;
     const uint32_t *end_ids; /* [n_end_ids] */
     uint32_t n_end_ids;
     uint64_t (*clock_usec)(void);
     EngineStats *stats;
 } SequenceTools;
 
-typedef struct Sequence Sequence;
 struct Sequence {
     SequenceState state;
-    RequestId id;
-    Request *request; /* NULL when CLOSING */
-    Sequence *next;   /* in the list that holds it */
-    SeqId seq;
-    bool has_seq, has_answer;
+    Job *job;
     uint32_t choice;
-    uint32_t n_prefilled; /* prompt tokens in the cache, for this choice */
-    uint32_t next_token;  /* DECODE: not yet in the cache */
+    Sequence *next;   /* of those that wait */
+    uint32_t *tokens; /* [n_tokens] prompt and answer, from malloc */
+    uint32_t n_tokens, max_tokens;
+    Sampler *sampler;
     Answer answer;
-    TokStream prompt_stream;
-    uint64_t first_token_usec;
-    uint64_t started_usec;
-    RequestTimings timings;
-    Event pending[SEQUENCE_MAX_PENDING]; /* [n_pending], oldest first */
+    bool has_answer;
+    /* RUNNING */
+    SeqId seq;
+    PrefixCursor cursor; /* when there is a cache */
+    bool in_pass;        /* of prefill: its rows are on their way */
+    /* between preemption and return, under policies that may not recompute what was generated */
+    Swapped *swapped;
+    uint64_t last_token_usec; /* 0: none yet */
+    Event pending[SEQUENCE_MAX_PENDING];
     uint32_t n_pending;
 };
 
-/* WAITING, owns the request. */
-void sequence_init(Sequence *sequence, Request *request);
-/* Releases all it holds, unsent events too. */
-void sequence_done(Sequence *sequence, const SequenceTools *tools);
+/* Checks and takes what does not change with preemption. */
+LW_CHECK bool sequence_open(Sequence *sequence, Job *job, uint32_t choice, const SequenceTools *tools, Error *error);
+/* Takes a place in the engine and what the prefix cache has; *ret_cached: so many tokens. ERR_BUSY: no place. */
+LW_CHECK bool sequence_attach(Sequence *sequence, const SequenceTools *tools, uint32_t *ret_cached, Error *error);
+/* The same by sharing all that 'from' holds, the prompt. ERR_BUSY: no place. */
+LW_CHECK bool sequence_fork(Sequence *sequence, const Sequence *from, const SequenceTools *tools, Error *error);
+/* Gives the place and its pages back; keep: generated KV that may not be recomputed is copied, if there is room. */
+void sequence_detach(Sequence *sequence, const SequenceTools *tools, bool keep);
+/* Releases everything but events. */
+void sequence_close(Sequence *sequence, const SequenceTools *tools);
 
-/* Checks the request against the model, takes its resources, posts STARTED. After an error: sequence_fail. */
-LW_CHECK bool sequence_start(Sequence *sequence, const SequenceTools *tools, Error *error);
-/* The rows of its next step, at most max_rows (>= 1) of them; false: no room in the batch. */
-LW_CHECK bool sequence_plan(const Sequence *sequence, const SequenceTools *tools, uint32_t max_rows, BatchBuild *build);
-/*
- * The step is done: rows as planned, and the logits that were asked for. Posts events. After an error: sequence_fail.
- */
+/* Tokens that the engine lacks. */
+uint32_t sequence_missing(const Sequence *sequence, const SequenceTools *tools);
+/* All that is missing is the last generated token. */
+bool sequence_decodes(const Sequence *sequence, const SequenceTools *tools);
+/* The generated pages in the swap store are what comes next. ERR_BUSY: too few pages are free. */
+bool sequence_must_restore(const Sequence *sequence, const SequenceTools *tools);
+LW_CHECK bool sequence_restore(Sequence *sequence, const SequenceTools *tools, Error *error);
+/* The rows that come next, at most max_rows (>= 1). */
+BatchSpan sequence_span(const Sequence *sequence, const SequenceTools *tools, uint32_t max_rows);
+
+/* Which of the logit rows of its last n_rows rows is that of the very last. */
+uint32_t sequence_last_row(const Sequence *sequence, const SequenceTools *tools, uint32_t n_rows);
+/* The engine now holds n_rows more: posts what they tell, publishes full pages, samples from logits if any are due. */
 LW_CHECK bool sequence_advance(Sequence *sequence, const SequenceTools *tools, uint32_t n_rows, float *logits,
                                Error *error);
-/* Ends it at once with EVENT_FAILED. */
-void sequence_fail(Sequence *sequence, const SequenceTools *tools, const Error *error);
-
-/* Hands pending events to emit until it refuses one; true: all are out. */
-typedef bool (*EmitFn)(void *arg, const Event *event);
-LW_CHECK bool sequence_flush(Sequence *sequence, EmitFn emit, void *arg);
+/* One more token from a row of logits, which changes it; may end the choice. */
+LW_CHECK bool sequence_sample(Sequence *sequence, const SequenceTools *tools, float *logits, Error *error);
+/* The choice is over: its pages go to the prefix cache. */
+void sequence_finish(Sequence *sequence, const SequenceTools *tools, FinishReason finish);

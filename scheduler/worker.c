@@ -13,7 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_MAX_EVENTS = 1024, MAX_QUEUE = 1 << 20 };
+enum {
+    DEFAULT_MAX_EVENTS = 1024,
+    DEFAULT_STALL_MS = 100,
+    MAX_QUEUE = 1 << 20,
+    MAX_BATCH = 1 << 12,
+    MAX_PREFIX_NODES = 1 << 20,
+    MAX_RETRY_SECONDS = 600,
+};
 
 /* A request whose last event was not polled yet. Loop thread. */
 typedef struct Live {
@@ -30,9 +37,12 @@ struct Worker {
     /* loop thread */
     Live *live; /* [n_live], of max_live */
     uint32_t n_live, max_live;
+    uint64_t n_submitted, submitted_tokens; /* tokens: of prompts */
+    double run_usec;                        /* mean time from start to end of a request; 0: none has ended */
     bool is_stopped;
 
     /* engine thread; the loop's after the join */
+    PrefixCache *cache;
     Sched *sched;
     bool has_pushed; /* events since the last wake of the loop */
 
@@ -47,13 +57,30 @@ struct Worker {
     _Atomic bool is_stalled;
     _Atomic uint64_t heartbeat_usec;
     _Atomic bool is_busy;
+
+    /*
+     * What of that has left the queue, and how many more it takes at once. The engine writes places last and the loop
+     * reads them first: so the loop may take what waits for less than it is, never for more.
+     */
+    _Atomic uint64_t n_left, left_tokens;
+    _Atomic uint32_t n_places;
 };
+
+static void tell_queue(Worker *worker)
+{
+    SchedQueue queue = sched_queue(worker->sched);
+    atomic_store(&worker->n_left, queue.n_left);
+    atomic_store(&worker->left_tokens, queue.left_prompt_tokens);
+    atomic_store(&worker->n_places, queue.n_places);
+}
 
 static bool emit_event(void *arg, const Event *event)
 {
     Worker *worker = arg;
     if (!spsc_push(worker->events, event)) return false;
     worker->has_pushed = true;
+    /* What comes next may take long. */
+    if (event->kind == EVENT_STARTED) tell_queue(worker);
     return true;
 }
 
@@ -125,6 +152,7 @@ static void *worker_main(void *arg)
     while (take_commands(worker)) {
         show_life(worker);
         SchedState state = sched_step(worker->sched);
+        tell_queue(worker);
         wake_loop(worker);
         if (state == SCHED_STALLED && !announced) {
             atomic_exchange(&worker->is_stalled, true);
@@ -161,15 +189,33 @@ static bool start_thread(Worker *worker, Error *error)
     return true;
 }
 
-static bool open_worker(Worker *worker, Error *error)
+static bool open_sched(Worker *worker, Error *error)
 {
     const WorkerParams *params = &worker->params;
+    const PrefixParams cache = {.engine = params->engine,
+                                .max_nodes = MAX_PREFIX_NODES,
+                                .exact = params->cache == CACHE_EXACT,
+                                .clock_usec = clock_now_usec};
+    if (params->cache != CACHE_OFF && !prefix_cache_new(&cache, &worker->cache, error)) return false;
     const SchedParams sched = {.engine = params->engine,
+                               .cache = worker->cache,
+                               .order = params->schedule == SCHEDULE_PRIORITY ? SCHED_PRIORITY : SCHED_FCFS,
                                .max_live = worker->max_live,
+                               .max_batch = params->max_batch,
+                               .max_passes = params->max_passes,
                                .prefill_chunk = params->prefill_chunk,
+                               .max_stall_usec = params->max_stall_ms * 1000,
+                               .max_swap_bytes = params->max_swap_bytes,
                                .clock_usec = clock_now_usec,
                                .emit = emit_event,
                                .emit_arg = worker};
+    if (!sched_new(&sched, &worker->sched, error)) return false;
+    tell_queue(worker);
+    return true;
+}
+
+static bool open_worker(Worker *worker, Error *error)
+{
     worker->live = calloc(worker->max_live, sizeof *worker->live);
     if (!worker->live) return error_set(error, ERR_NO_MEMORY, "no memory for %u requests", worker->max_live);
     /*
@@ -177,10 +223,17 @@ static bool open_worker(Worker *worker, Error *error)
      * that came too late: before that cancel is taken, the new submit is not taken either. And there is one stop.
      */
     size_t max_commands = 3 * (size_t)worker->max_live + 1;
-    size_t max_events = params->max_events ? params->max_events : DEFAULT_MAX_EVENTS;
     return spsc_new(sizeof(Command), max_commands, &worker->commands, error) &&
-           spsc_new(sizeof(Event), max_events, &worker->events, error) && sched_new(&sched, &worker->sched, error) &&
+           spsc_new(sizeof(Event), worker->params.max_events, &worker->events, error) && open_sched(worker, error) &&
            start_thread(worker, error);
+}
+
+static void set_defaults(WorkerParams *params)
+{
+    if (!params->max_batch) params->max_batch = 1;
+    if (!params->max_passes) params->max_passes = 2;
+    if (!params->max_stall_ms) params->max_stall_ms = DEFAULT_STALL_MS;
+    if (!params->max_events) params->max_events = DEFAULT_MAX_EVENTS;
 }
 
 bool worker_start(const WorkerParams *params, Worker **ret_worker, Error *error)
@@ -188,10 +241,14 @@ bool worker_start(const WorkerParams *params, Worker **ret_worker, Error *error)
     if (params->max_queue > MAX_QUEUE)
         return error_set_param(error, ERR_INVALID, "max_queue", "max_queue is %u, at most %d", params->max_queue,
                                MAX_QUEUE);
+    if (params->max_batch > MAX_BATCH)
+        return error_set_param(error, ERR_INVALID, "max_batch", "max_batch is %u, at most %d", params->max_batch,
+                               MAX_BATCH);
     Worker *worker = calloc(1, sizeof *worker);
     if (!worker) return error_set(error, ERR_NO_MEMORY, "no memory for the worker");
     worker->params = *params;
-    worker->max_live = params->max_queue + 1;
+    set_defaults(&worker->params);
+    worker->max_live = params->max_queue + worker->params.max_batch;
     show_life(worker);
     engine_set_pulse(params->engine, show_life, worker);
     if (!open_worker(worker, error)) {
@@ -225,14 +282,39 @@ static Live *find_live(Worker *worker, RequestId id)
     return NULL;
 }
 
+/* As many as may wait, and as many more as the engine takes at once. */
+static bool check_queue(const Worker *worker, const Request *request, Error *error)
+{
+    const WorkerParams *params = &worker->params;
+    uint32_t n_places = atomic_load(&worker->n_places);
+    uint64_t n_waiting = worker->n_submitted - atomic_load(&worker->n_left);
+    uint64_t n_tokens = worker->submitted_tokens - atomic_load(&worker->left_tokens);
+    if (worker->n_live == worker->max_live || n_waiting >= (uint64_t)params->max_queue + n_places)
+        return error_set_param(error, ERR_BUSY, "max_queue", "the queue is full: %llu requests wait",
+                               (unsigned long long)n_waiting);
+    if (params->max_queue_tokens && n_waiting && n_tokens + request->n_prompt > params->max_queue_tokens)
+        return error_set_param(error, ERR_BUSY, "max_queue_tokens", "the queue is full: %llu prompt tokens wait",
+                               (unsigned long long)n_tokens);
+    return true;
+}
+
 bool worker_submit(Worker *worker, Request *request, Error *error)
 {
     if (worker->is_stopped) return error_set(error, ERR_BUSY, "the engine is stopping");
-    if (worker->n_live == worker->max_live)
-        return error_set(error, ERR_BUSY, "the queue is full: %u requests wait", worker->params.max_queue);
+    if (!check_queue(worker, request, error)) return false;
     worker->live[worker->n_live++] = (Live){.id = request->id};
+    worker->n_submitted++;
+    worker->submitted_tokens += request->n_prompt;
     send(worker, (Command){.kind = COMMAND_SUBMIT, .id = request->id, .request = request});
     return true;
+}
+
+uint32_t worker_retry_after_seconds(const Worker *worker)
+{
+    double n_waiting = (double)(worker->n_submitted - atomic_load(&worker->n_left));
+    double n_running = worker->n_live > n_waiting ? worker->n_live - n_waiting : 1;
+    double usec = worker->run_usec * (n_waiting + 1) / n_running;
+    return usec > MAX_RETRY_SECONDS * 1e6 ? MAX_RETRY_SECONDS : 1 + (uint32_t)(usec / 1e6);
 }
 
 void worker_cancel(Worker *worker, RequestId id)
@@ -241,6 +323,15 @@ void worker_cancel(Worker *worker, RequestId id)
     if (worker->is_stopped || !live || live->is_cancelled) return;
     live->is_cancelled = true;
     send(worker, (Command){.kind = COMMAND_CANCEL, .id = id});
+}
+
+static void note_end(Worker *worker, const Event *event)
+{
+    Live *live = find_live(worker, event->id);
+    if (live) *live = worker->live[--worker->n_live];
+    if (event->kind != EVENT_DONE) return;
+    double usec = (double)(event->timings.prefill_usec + event->timings.decode_usec);
+    worker->run_usec += (usec - worker->run_usec) / (worker->run_usec > 0 ? 8 : 1);
 }
 
 bool worker_poll(Worker *worker, Event *ret_event)
@@ -252,10 +343,7 @@ bool worker_poll(Worker *worker, Event *ret_event)
         if (!spsc_pop(worker->events, &event)) return false;
     }
     if (atomic_exchange(&worker->is_stalled, false)) wake_engine(worker);
-    if (event.kind == EVENT_DONE || event.kind == EVENT_FAILED) {
-        Live *live = find_live(worker, event.id);
-        if (live) *live = worker->live[--worker->n_live];
-    }
+    if (event.kind == EVENT_DONE || event.kind == EVENT_FAILED) note_end(worker, &event);
     *ret_event = event;
     return true;
 }
@@ -286,6 +374,7 @@ void worker_free(Worker *worker)
     Event event;
     while (worker->events && spsc_pop(worker->events, &event)) event_done(&event);
     sched_free(worker->sched);
+    prefix_cache_free(worker->cache);
     spsc_free(worker->events);
     spsc_free(worker->commands);
     if (worker->has_lock) {

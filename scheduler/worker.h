@@ -7,15 +7,23 @@
  * is not stepped until they are out.
  */
 #pragma once
+#include "config/config.h"
 #include "engine/engine.h"
 #include "scheduler/messages.h"
 
 typedef struct Worker Worker;
 
 typedef struct WorkerParams {
-    Engine *engine;          /* borrowed; only the engine thread touches it until worker_stop returns */
-    uint32_t max_queue;      /* waiting requests, besides the running one */
-    uint32_t prefill_chunk;  /* tokens of one prefill step */
+    Engine *engine;            /* borrowed; only the engine thread touches it until worker_stop returns */
+    uint32_t max_queue;        /* requests that may wait */
+    uint64_t max_queue_tokens; /* their prompt tokens; 0: any number */
+    uint32_t max_batch;        /* sequences that run at once; 0: 1 */
+    uint32_t max_passes;       /* those of the engine; 0: 2 */
+    uint32_t prefill_chunk;    /* tokens of one prefill pass */
+    uint32_t max_stall_ms;     /* what prefill may add between two tokens of a sequence; 0: 100 */
+    uint64_t max_swap_bytes;   /* copies of preempted pages */
+    ScheduleMode schedule;
+    CacheMode cache;
     uint32_t max_events;     /* room of the event queue, rounded up to a power of two; 0: 1024 */
     void (*wake)(void *arg); /* called on the engine thread after events were pushed (uv_async_send) */
     void *wake_arg;
@@ -23,10 +31,13 @@ typedef struct WorkerParams {
 
 LW_CHECK bool worker_start(const WorkerParams *params, Worker **ret_worker, Error *error);
 /*
- * Takes the request on success. ERR_BUSY: max_queue requests wait besides the running one (one counts until its last
- * event was polled), or worker_stop was called; the request is still the caller's.
+ * Takes the request on success; else it is still the caller's. ERR_BUSY: worker_stop was called, or, with param
+ * "max_queue" or "max_queue_tokens", too much waits already. What waits has not started; while the engine has room for
+ * more, so many may come as it takes at once.
  */
 LW_CHECK bool worker_submit(Worker *worker, Request *request, Error *error);
+/* When something that waits now may have left the queue: an estimate for Retry-After, 1 to 600. */
+uint32_t worker_retry_after_seconds(const Worker *worker);
 /*
  * Never fails: room for one cancel per live request is kept. Takes effect before the next step; the request still gets
  * its last event. Unknown and finished ids, and a second cancel, are ignored.

@@ -13,7 +13,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-enum { MAX_NAMES = 16, MAX_POLICIES = 64, LOGIT_ROWS = 8, HELD_BODIES = 8 };
+enum { MAX_NAMES = 16, MAX_POLICIES = 64, HELD_BODIES = 8, MAX_PASSES = 4, MIN_LOGIT_ROWS = 8 };
+/* Of keys and values in all; and of copies of those that had to give way. */
+static const uint64_t kv_bytes = UINT64_C(4) << 30, swap_bytes = UINT64_C(1) << 30;
 /* A reload may raise max_queue so far. */
 enum { QUEUE_GROWTH = 4, QUEUE_LEAST = 256, QUEUE_MOST = 1 << 18 };
 
@@ -95,15 +97,25 @@ static bool describe_model(Serve *serve, Error *error)
     return true;
 }
 
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
 static void on_load(uv_work_t *work)
 {
     Serve *serve = work->data;
+    const Config *config = &serve->config;
+    uint32_t max_batch = min_u32(config->max_batch, config->max_batch_tokens);
+    uint32_t chunk = min_u32(config->prefill_chunk, config->max_batch_tokens);
     EngineParams params = {
         .model_path = serve->config.model,
         .context = serve->config.context,
-        .max_sequences = 1,
-        .max_batch_rows = serve->config.prefill_chunk,
-        .max_logit_rows = LOGIT_ROWS,
+        .max_sequences = max_batch,
+        .max_passes = MAX_PASSES,
+        .kv_bytes = kv_bytes,
+        .max_batch_rows = chunk > max_batch ? chunk : max_batch,
+        .max_logit_rows = max_batch > MIN_LOGIT_ROWS ? max_batch : MIN_LOGIT_ROWS,
         .n_threads = serve->config.threads,
         .world = 1,
     };
@@ -127,7 +139,14 @@ static void on_loaded(uv_work_t *work, int status)
     WorkerParams params = {
         .engine = serve->engine,
         .max_queue = queue_capacity(serve->config.max_queue),
+        .max_queue_tokens = serve->config.max_queue_tokens,
+        .max_batch = min_u32(serve->config.max_batch, serve->config.max_batch_tokens),
+        .max_passes = MAX_PASSES,
         .prefill_chunk = serve->config.prefill_chunk,
+        .max_stall_ms = serve->config.max_stall_ms,
+        .max_swap_bytes = swap_bytes,
+        .schedule = serve->config.schedule,
+        .cache = serve->config.cache,
     };
     if (serve->loaded && server_attach(serve->server, &serve->model, &params, error)) {
         log_info("ready: model '%s', context %u tokens, %s", serve->model.names[0], serve->model.context,

@@ -95,7 +95,10 @@ static bool run_job(World *world, const char *body, PrepareFn prepare, Buffer *d
     static Server server;
     server_defaults(&server.params);
     plan = (GenerationPlan){0};
+    static const ServedPolicy policies[] = {{"dense", NULL}};
     const ServedModel model = {.names = names,
+                               .policies = policies,
+                               .n_policies = 1,
                                .n_names = 1,
                                .context = engine_context(world->engine),
                                .tokenizer = engine_tokenizer(world->engine),

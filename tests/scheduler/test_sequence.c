@@ -90,23 +90,29 @@ Test(sequence, same_seed_same_text_and_other_choices_differ)
     rig_free(rig);
 }
 
-Test(sequence, later_choices_reuse_the_prompt)
+/* Side by side they share its pages; without a place each computes it again. */
+Test(sequence, choices_share_the_prompt)
 {
-    Speaker speaker = {20, "abc"};
-    Rig *rig = rig_new(&(FakeEngineParams){.next = speaker_next, .next_arg = &speaker}, 4, 8);
-    Request *request = request_of(1, "a prompt of 20 bytes");
-    request->n_choices = 3;
-    request_set_stop(request, "c");
-    request->sampling.presence_penalty = 2; /* would change later choices, if it were kept */
-    rig_submit(rig, request);
-    cr_assert_eq(rig_run(rig), SCHED_IDLE);
-    for (int i = 0; i < 3; i++) cr_assert_str_eq(rig->recorder.requests[1].choices[i].text, "ab");
-    /* 20 of the prompt and 2 of the answer, then twice its last row again and 2 of the answer. */
-    cr_assert_eq(fake_engine_counts(rig->engine)->rows, 22 + 3 + 3);
-    cr_assert_eq(fake_engine_counts(rig->engine)->opened, 1);
-    cr_assert_eq(rig->recorder.requests[1].n_progress, 3);
-    cr_assert_eq(rig->recorder.stats.prompt_tokens, 20);
-    rig_free(rig);
+    for (uint32_t max_batch = 1; max_batch <= 4; max_batch++) {
+        Speaker speaker = {20, "abc"};
+        const RigParams params = {
+            .engine = {.next = speaker_next, .next_arg = &speaker}, .max_batch = max_batch, .prefill_chunk = 8};
+        Rig *rig = rig_open(&params);
+        Request *request = request_of(1, "a prompt of 20 bytes");
+        request->n_choices = 3;
+        request_set_stop(request, "c");
+        request->sampling.presence_penalty = 2; /* would change later choices, if it were shared */
+        rig_submit(rig, request);
+        cr_assert_eq(rig_run(rig), SCHED_IDLE);
+        for (int i = 0; i < 3; i++) cr_assert_str_eq(rig->recorder.requests[1].choices[i].text, "ab");
+        uint32_t n_shared = max_batch < 3 ? max_batch : 3;
+        /* Each has two rows of its answer; one that comes later computes the prompt and its first token again. */
+        cr_assert_eq(fake_engine_counts(rig->engine)->rows, 20 + 2 * 3 + (3 - n_shared) * 20);
+        cr_assert_eq(fake_engine_counts(rig->engine)->forked, n_shared - 1);
+        cr_assert_eq(rig->recorder.requests[1].n_progress, 3);
+        cr_assert_eq(rig->recorder.stats.prompt_tokens, 20);
+        rig_free(rig);
+    }
 }
 
 Test(sequence, a_prompt_of_one_token_with_choices)
@@ -244,26 +250,32 @@ Test(sequence, non_finite_prompt_rows_fail_it)
     rig_free(rig);
 }
 
-/* The most events that one step can post, and a failure on top of them. */
+/* The most events that one step can post, going out one by one, and a failure on top of them. */
 Test(sequence, the_fullest_step_fits)
 {
-    Rig *rig = rig_new(&(FakeEngineParams){.next = next_letter}, 4, 64);
-    rig_submit(rig, echo_request(1, "abc", 1));
-    rig->room = 1;
-    cr_assert_eq(sched_step(rig->sched), SCHED_STALLED);
-    cr_assert_eq(rig->recorder.n_events, 1);
-    rig->room = 100;
-    cr_assert_eq(rig_run(rig), SCHED_IDLE);
-    Request *request = echo_request(2, "abc", 1);
-    request->n_choices = 2;
+    Rig *rig = rig_open(&(RigParams){.engine = {.next = next_letter}});
+    Request *request = echo_request(1, "abc", 1);
+    request->n_choices = 3;
     rig_submit(rig, request);
     rig->room = 1;
     cr_assert_eq(sched_step(rig->sched), SCHED_STALLED);
+    for (uint32_t n = 2; n <= 10; n++) { /* started, prompt, progress, 3 tokens, 3 choices done, done */
+        rig->room = 1;
+        (void)sched_step(rig->sched);
+        cr_assert_eq(rig->recorder.n_events, n);
+    }
+    cr_assert_str_eq(rig->recorder.order, "1S 1D ");
+    rig->room = 100;
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    request = echo_request(2, "abc", 2);
+    request->n_choices = 3;
+    rig_submit(rig, request);
+    rig->room = 1;
+    cr_assert_eq(sched_step(rig->sched), SCHED_READY);
     sched_cancel(rig->sched, 2);
     rig->room = 100;
     cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.order, "1S 1D 2S 2F ");
-    cr_assert(rig->recorder.requests[2].choices[0].is_done);
-    cr_assert_not(rig->recorder.requests[2].choices[1].is_done);
+    for (int i = 0; i < 3; i++) cr_assert_str_eq(rig->recorder.requests[2].choices[i].text, "d");
     rig_free(rig);
 }

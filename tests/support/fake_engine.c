@@ -1,27 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/fake_engine.h"
+#include "engine/kv/kv_seq.h"
 #include "tests/support/tiny_model.h"
 #include "tests/support/tiny_vocab.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct FakeSequence {
-    bool is_open;
-    uint32_t n;
-    uint32_t *tokens; /* [context] */
-} FakeSequence;
+/* What a page holds of one token, in every class. */
+typedef struct Cell {
+    uint64_t value;
+    uint32_t token, unused;
+} Cell;
+
+typedef struct FakePass {
+    bool is_open, fails;
+    uint32_t *tokens; /* [n_rows] of max_batch_rows */
+    BatchSpan *spans; /* [n_spans] of max_sequences; n_rows 0: its sequence was closed */
+    uint32_t n_rows, n_spans, depth;
+    uint32_t next_layer, next_row;
+} FakePass;
 
 struct Engine {
     FakeEngineParams params;
+    ModelShape shape;
     Buffer file;
     Gguf *gguf;
     Tokenizer *tokenizer;
-    FakeSequence *sequences; /* [max_sequences] */
-    float *logits;           /* [max_logit_rows, n_vocab] */
+    KvClassTable classes;
+    KvMemory *memory;
+    KvSeqs *seqs;
+    FakePass *passes;  /* [max_passes] */
+    bool *is_in_pass;  /* [max_sequences] */
+    uint32_t *history; /* [context] for callbacks */
+    float *logits;     /* [max_logit_rows, n_vocab] */
     void (*pulse)(void *arg);
     void *pulse_arg;
     FakeEngineCounts counts;
+};
+
+static const uint8_t streams[FAKE_LAYERS * FAKE_KV_HEADS] = {0, 1, 1, 0, 0, 0, 1, 1};
+static const HeadRoles roles = {.name = "fake", .streams = streams};
+const AttnPolicy fake_policies[FAKE_POLICIES] = {
+    {.name = "dense"},
+    {.name = "stream", .roles = &roles, .sink = 64, .recent_prefill = 64, .recent_decode = 64},
+    {.name = "two windows", .roles = &roles, .sink = 64, .recent_prefill = 128, .recent_decode = 64},
 };
 
 static void *checked(void *pointer)
@@ -43,19 +67,59 @@ static void open_tokenizer(Engine *engine)
     if (!tok_new(engine->gguf, &engine->tokenizer, &error)) abort();
 }
 
+static void set_defaults(FakeEngineParams *p)
+{
+    if (!p->context) p->context = 4096;
+    if (!p->max_batch_rows) p->max_batch_rows = 64;
+    if (!p->max_logit_rows) p->max_logit_rows = 64;
+    if (!p->max_sequences) p->max_sequences = 64;
+    if (!p->max_passes) p->max_passes = 4;
+    if (!p->n_layers) p->n_layers = 1;
+    if (!p->policies) {
+        p->policies = fake_policies;
+        p->n_policies = 1;
+    }
+}
+
+static void open_pages(Engine *engine)
+{
+    Error error;
+    FakeEngineParams *p = &engine->params;
+    KvTypes types;
+    engine->shape = (ModelShape){.n_layers = p->n_layers,
+                                 .n_vocab = tiny_vocab_size(),
+                                 .n_heads = FAKE_KV_HEADS,
+                                 .n_kv_heads = FAKE_KV_HEADS,
+                                 .head_dim = 16,
+                                 .v_dim = 16,
+                                 .train_context = p->context};
+    if (!kv_types_parse(p->kv_types ? p->kv_types : "f16", &types, &error) ||
+        !kv_classes_init(&engine->shape, p->policies, p->n_policies, &types, &engine->classes, &error))
+        abort();
+    if (!p->kv_bytes)
+        p->kv_bytes = p->max_sequences * kv_classes_need_bytes(&engine->classes, 0, p->context, p->max_batch_rows);
+    const KvSeqsParams seqs = {.classes = &engine->classes, .context = p->context, .max_sequences = p->max_sequences};
+    if (!kv_memory_new(&engine->classes, p->kv_bytes, &engine->memory, &error)) abort();
+    KvSeqsParams with_memory = seqs;
+    with_memory.memory = engine->memory;
+    if (!kv_seqs_new(&with_memory, &engine->seqs, &error)) abort();
+}
+
 Engine *fake_engine_new(const FakeEngineParams *params)
 {
     Engine *engine = checked(calloc(1, sizeof *engine));
     engine->params = *params;
     FakeEngineParams *p = &engine->params;
-    if (!p->context) p->context = 4096;
-    if (!p->max_batch_rows) p->max_batch_rows = 64;
-    if (!p->max_logit_rows) p->max_logit_rows = 64;
-    if (!p->max_sequences) p->max_sequences = 1;
+    set_defaults(p);
     open_tokenizer(engine);
-    engine->sequences = checked(calloc(p->max_sequences, sizeof *engine->sequences));
-    for (uint32_t i = 0; i < p->max_sequences; i++)
-        engine->sequences[i].tokens = checked(calloc(p->context, sizeof(uint32_t)));
+    open_pages(engine);
+    engine->passes = checked(calloc(p->max_passes, sizeof *engine->passes));
+    for (uint32_t i = 0; i < p->max_passes; i++) {
+        engine->passes[i].tokens = checked(calloc(p->max_batch_rows, sizeof(uint32_t)));
+        engine->passes[i].spans = checked(calloc(p->max_sequences, sizeof(BatchSpan)));
+    }
+    engine->is_in_pass = checked(calloc(p->max_sequences, sizeof *engine->is_in_pass));
+    engine->history = checked(calloc(p->context, sizeof *engine->history));
     engine->logits = checked(calloc((size_t)p->max_logit_rows * tiny_vocab_size(), sizeof(float)));
     return engine;
 }
@@ -63,9 +127,17 @@ Engine *fake_engine_new(const FakeEngineParams *params)
 void engine_close(Engine *engine)
 {
     if (!engine) return;
-    for (uint32_t i = 0; i < engine->params.max_sequences; i++) free(engine->sequences[i].tokens);
-    free(engine->sequences);
+    for (uint32_t i = 0; i < engine->params.max_passes; i++) {
+        free(engine->passes[i].tokens);
+        free(engine->passes[i].spans);
+    }
+    free(engine->passes);
+    free(engine->is_in_pass);
+    free(engine->history);
     free(engine->logits);
+    kv_seqs_free(engine->seqs);
+    kv_memory_free(engine->memory);
+    kv_classes_done(&engine->classes);
     tok_free(engine->tokenizer);
     gguf_close(engine->gguf);
     buffer_done(&engine->file);
@@ -80,6 +152,11 @@ const FakeEngineCounts *fake_engine_counts(const Engine *engine)
 const Tokenizer *engine_tokenizer(const Engine *engine)
 {
     return engine->tokenizer;
+}
+
+const ModelShape *engine_shape(const Engine *engine)
+{
+    return &engine->shape;
 }
 
 uint32_t engine_context(const Engine *engine)
@@ -97,28 +174,6 @@ uint32_t engine_max_logit_rows(const Engine *engine)
     return engine->params.max_logit_rows;
 }
 
-bool engine_seq_open(Engine *engine, SeqId *ret_seq, Error *error)
-{
-    for (uint32_t i = 0; i < engine->params.max_sequences; i++) {
-        if (engine->sequences[i].is_open) continue;
-        engine->sequences[i].is_open = true;
-        engine->sequences[i].n = 0;
-        engine->counts.opened++;
-        engine->counts.open++;
-        *ret_seq = i;
-        return true;
-    }
-    return error_set(error, ERR_BUSY, "%u sequences are open", engine->params.max_sequences);
-}
-
-static FakeSequence *find(Engine *engine, SeqId seq)
-{
-    static FakeSequence none;
-    if (seq < engine->params.max_sequences && engine->sequences[seq].is_open) return &engine->sequences[seq];
-    engine->counts.broken_promises++;
-    return &none;
-}
-
 void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg)
 {
     engine->pulse = pulse;
@@ -130,53 +185,241 @@ void fake_engine_pulse(const Engine *engine)
     if (engine->pulse) engine->pulse(engine->pulse_arg);
 }
 
+static bool keeps(Engine *engine, bool promise)
+{
+    engine->counts.broken_promises += !promise;
+    return promise;
+}
+
+/* ---- sequences and pages: those of engine/kv ---- */
+
+bool engine_seq_new(Engine *engine, PolicyId policy, SeqId *ret_seq, Error *error)
+{
+    if (!kv_seq_new(engine->seqs, policy, ret_seq, error)) return false;
+    engine->counts.opened++;
+    engine->counts.open++;
+    return true;
+}
+
 void engine_seq_close(Engine *engine, SeqId seq)
 {
-    find(engine, seq)->is_open = false;
+    if (!keeps(engine, kv_seq_is_open(engine->seqs, seq))) return;
+    for (uint32_t p = 0; p < engine->params.max_passes; p++)
+        for (uint32_t i = 0; engine->passes[p].is_open && i < engine->passes[p].n_spans; i++)
+            if (engine->passes[p].spans[i].seq == seq) engine->passes[p].spans[i].n_rows = 0;
+    engine->is_in_pass[seq] = false;
+    kv_seq_close(engine->seqs, seq);
     engine->counts.open--;
 }
 
 uint32_t engine_seq_tokens(const Engine *engine, SeqId seq)
 {
-    return seq < engine->params.max_sequences ? engine->sequences[seq].n : 0;
+    return kv_seq_is_open(engine->seqs, seq) ? kv_seq_tokens(engine->seqs, seq) : 0;
 }
 
-void engine_seq_truncate(Engine *engine, SeqId seq, uint32_t n)
+bool engine_seq_reserve(Engine *engine, SeqId seq, uint32_t n_tokens, Error *error)
 {
-    FakeSequence *sequence = find(engine, seq);
-    if (n > sequence->n) engine->counts.broken_promises++;
-    sequence->n = n < sequence->n ? n : sequence->n;
+    if (!keeps(engine, kv_seq_is_open(engine->seqs, seq) && !engine->is_in_pass[seq]))
+        return error_set(error, ERR_INTERNAL, "not open, or in a pass");
+    return kv_seq_reserve(engine->seqs, seq, n_tokens, error);
 }
 
-static uint32_t next_token(const Engine *engine, const FakeSequence *sequence)
+bool engine_seq_fork(Engine *engine, SeqId from, SeqId *ret_seq, Error *error)
+{
+    if (!keeps(engine, kv_seq_is_open(engine->seqs, from) && !engine->is_in_pass[from]))
+        return error_set(error, ERR_INTERNAL, "not open, or in a pass");
+    if (!kv_seq_fork(engine->seqs, from, ret_seq, error)) return false;
+    engine->counts.forked++;
+    engine->counts.open++;
+    return true;
+}
+
+bool engine_seq_adopt(Engine *engine, SeqId seq, const PageSet *sets, uint32_t n_tokens, Error *error)
+{
+    bool ok = kv_seq_is_open(engine->seqs, seq) && !engine->is_in_pass[seq] &&
+              kv_seq_adopt(engine->seqs, seq, sets, n_tokens, error);
+    return keeps(engine, ok);
+}
+
+void engine_seq_page(const Engine *engine, SeqId seq, uint32_t logical_page, PageSet *ret_set)
+{
+    kv_seq_page(engine->seqs, seq, logical_page, ret_set);
+}
+
+void engine_pages_ref(Engine *engine, const PageSet *set)
+{
+    for (uint32_t c = 0; c < KV_MAX_CLASSES; c++)
+        if (set->page[c] != PAGE_NONE) kv_page_ref(engine->memory, set->page[c]);
+}
+
+void engine_pages_unref(Engine *engine, const PageSet *set)
+{
+    for (uint32_t c = 0; c < KV_MAX_CLASSES; c++)
+        if (set->page[c] != PAGE_NONE) kv_page_unref(engine->memory, set->page[c]);
+}
+
+const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n)
+{
+    *ret_n = engine->classes.policies[policy].n_classes;
+    return engine->classes.policies[policy].classes;
+}
+
+const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy)
+{
+    return policy < engine->params.n_policies ? &engine->params.policies[policy] : NULL;
+}
+
+KvUsage engine_kv_usage(const Engine *engine)
+{
+    return kv_memory_usage(engine->memory);
+}
+
+uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tokens)
+{
+    return kv_classes_need_bytes(&engine->classes, policy, n_tokens, engine->params.max_batch_rows);
+}
+
+bool engine_page_is_open(const Engine *engine, PageId page)
+{
+    return kv_page_image(engine->memory, page) != KV_NO_IMAGE;
+}
+
+size_t engine_page_bytes(const Engine *engine, PageId page)
+{
+    size_t bytes;
+    kv_page_data(engine->memory, page, &bytes);
+    return bytes;
+}
+
+void engine_page_read(const Engine *engine, PageId page, void *dst)
+{
+    size_t bytes;
+    const char *data = kv_page_data(engine->memory, page, &bytes);
+    memcpy(dst, data, bytes);
+}
+
+/* What goes to an image stands in the page too, as if it had been quantised on the way. */
+static Cell *cells_of(const Engine *engine, PageId page, bool of_image)
+{
+    size_t bytes;
+    const KvPool *pool = kv_memory_pool(engine->memory, kv_page_class(page));
+    return of_image ? (Cell *)kv_page_data(engine->memory, page, &bytes)
+                    : (Cell *)(pool->base + (size_t)kv_page_index(page) * pool->page_bytes);
+}
+
+void engine_page_write(Engine *engine, PageId page, const void *src)
+{
+    size_t bytes;
+    char *data = kv_page_data(engine->memory, page, &bytes);
+    memcpy(data, src, bytes);
+    if (engine_page_is_open(engine, page)) memcpy(cells_of(engine, page, false), src, KV_PAGE_TOKENS * sizeof(Cell));
+}
+
+bool engine_page_new(Engine *engine, uint32_t class_id, bool is_open, PageId *ret_page, Error *error)
+{
+    const KvWant want = {class_id, 1, is_open && kv_memory_image_pool(engine->memory, class_id) != NULL};
+    if (!kv_memory_has(engine->memory, &want, 1)) return error_set(error, ERR_BUSY, "no page is free");
+    *ret_page = kv_page_take(engine->memory, class_id, want.n_images > 0);
+    return true;
+}
+
+/* ---- what a row sees and becomes ---- */
+
+static uint64_t mix(uint64_t x)
+{
+    x ^= x >> 31;
+    x *= 0x9E3779B97F4A7C15u;
+    return x ^ x >> 29;
+}
+
+static PageId page_at(const Engine *engine, SeqId seq, uint32_t class, uint32_t position)
+{
+    PageSet set;
+    kv_seq_page(engine->seqs, seq, position / KV_PAGE_TOKENS, &set);
+    return set.page[class];
+}
+
+/* Of all that a query at this position sees: the last token of each page before its own, and the token before it. */
+static uint64_t see(Engine *engine, SeqId seq, const KvPolicyMap *map, uint32_t position)
+{
+    uint64_t sum = position;
+    for (uint32_t c = 0; c < map->n_classes; c++) {
+        for (uint32_t first = 0; first + KV_PAGE_TOKENS <= position; first += KV_PAGE_TOKENS) {
+            if (!kv_class_needs(&map->classes[c], position, first)) continue;
+            PageId page = page_at(engine, seq, c, first);
+            if (keeps(engine, page != PAGE_NONE))
+                sum = mix(sum + cells_of(engine, page, false)[KV_PAGE_TOKENS - 1].value);
+        }
+        if (position % KV_PAGE_TOKENS == 0) continue;
+        PageId own = page_at(engine, seq, c, position);
+        if (keeps(engine, own != PAGE_NONE))
+            sum = mix(sum + cells_of(engine, own, true)[(position - 1) % KV_PAGE_TOKENS].value);
+    }
+    return sum;
+}
+
+static uint64_t write_token(Engine *engine, SeqId seq, RowKind kind, uint32_t position, uint32_t token)
+{
+    PolicyId policy = kv_seq_policy(engine->seqs, seq);
+    const KvPolicyMap *map = &engine->classes.policies[policy];
+    bool kinds_differ = !policy_decodes_as_prefilled(&engine->params.policies[policy]);
+    uint64_t value = mix(see(engine, seq, map, position) + token + (kinds_differ && kind == ROWS_DECODE ? 7777 : 0));
+    for (uint32_t c = 0; c < map->n_classes; c++) {
+        PageId page = page_at(engine, seq, c, position);
+        if (!keeps(engine, page != PAGE_NONE)) continue;
+        for (int of_image = 0; of_image < 2; of_image++)
+            cells_of(engine, page, of_image)[position % KV_PAGE_TOKENS] = (Cell){.value = value, .token = token};
+    }
+    return value;
+}
+
+/* The tokens of a sequence as its first class has them: all, when that is of the heads that see everything. */
+static const uint32_t *read_history(Engine *engine, SeqId seq, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        PageId page = page_at(engine, seq, 0, i);
+        engine->history[i] = page == PAGE_NONE ? 0 : cells_of(engine, page, true)[i % KV_PAGE_TOKENS].token;
+    }
+    return engine->history;
+}
+
+static uint32_t next_token(const Engine *engine, const uint32_t *tokens, uint32_t n, uint64_t value)
 {
     const FakeEngineParams *p = &engine->params;
-    if (p->next) return p->next(p->next_arg, sequence->tokens, sequence->n);
-    uint32_t at = sequence->n - p->n_script_prompt;
-    return sequence->n >= p->n_script_prompt && at < p->n_script ? p->script[at] : TINY_IM_END;
+    if (p->next) return p->next(p->next_arg, tokens, n);
+    uint32_t at = n - p->n_script_prompt;
+    if (p->script) return n >= p->n_script_prompt && at < p->n_script ? p->script[at] : TINY_IM_END;
+    return value % 40 == 0 ? TINY_IM_END : TINY_FIRST_BYTE + (uint32_t)(value / 40 % 256);
 }
 
-/* A row that depends on the tokens alone: small differences, and one clear winner. */
-static void fill_row(const Engine *engine, const FakeSequence *sequence, float *row)
+/* A row that depends on the pages alone: small differences, and one clear winner. */
+static void fill_row(Engine *engine, SeqId seq, uint32_t n, uint64_t value, float *row)
 {
-    uint32_t n_vocab = tiny_vocab_size(), state = sequence->n;
-    for (uint32_t i = 0; i < sequence->n; i++) state = state * 31 + sequence->tokens[i];
+    const FakeEngineParams *p = &engine->params;
+    uint32_t n_vocab = tiny_vocab_size(), state = (uint32_t)(value >> 16);
     for (uint32_t i = 0; i < n_vocab; i++) {
         state = state * 1664525u + 1013904223u;
         row[i] = (float)(state >> 16) * 0x1p-16f;
     }
-    row[next_token(engine, sequence) % n_vocab] = 20;
-    if (engine->params.edit) engine->params.edit(engine->params.edit_arg, sequence->tokens, sequence->n, row);
+    const uint32_t *tokens = p->next || p->edit ? read_history(engine, seq, n) : NULL;
+    row[next_token(engine, tokens, n, value) % n_vocab] = 20;
+    if (p->edit) p->edit(p->edit_arg, tokens, n, row);
+    if (!p->next && !p->script && value % 4001 == 0) row[n_vocab / 2] = NAN;
 }
 
-static bool keeps_promises(Engine *engine, const Batch *batch)
+/* ---- passes ---- */
+
+static bool is_sound(Engine *engine, const Batch *batch)
 {
     uint32_t row = 0, logit_rows = 0;
     for (uint32_t i = 0; i < batch->n_spans; i++) {
         const BatchSpan *span = &batch->spans[i];
-        const FakeSequence *sequence = find(engine, span->seq);
-        if (span->first_row != row || span->n_rows == 0 || span->first_pos != sequence->n) return false;
-        if (sequence->n + span->n_rows > engine->params.context) return false;
+        if (!kv_seq_is_open(engine->seqs, span->seq) || engine->is_in_pass[span->seq]) return false;
+        if (span->first_row != row || span->n_rows == 0) return false;
+        if (span->first_pos != kv_seq_tokens(engine->seqs, span->seq)) return false;
+        if (!kv_seq_may_write(engine->seqs, span->seq, span->n_rows)) return false;
+        for (uint32_t j = 0; j < i; j++)
+            if (batch->spans[j].seq == span->seq) return false;
         row += span->n_rows;
         logit_rows += span->logits == LOGITS_ALL ? span->n_rows : span->logits == LOGITS_LAST;
     }
@@ -186,31 +429,102 @@ static bool keeps_promises(Engine *engine, const Batch *batch)
            logit_rows <= engine->params.max_logit_rows;
 }
 
-static void run_span(Engine *engine, const Batch *batch, const BatchSpan *span, uint32_t *n_logit_rows)
+bool engine_pass_begin(Engine *engine, const Batch *batch, PassId *ret_pass, Error *error)
 {
-    FakeSequence *sequence = find(engine, span->seq);
-    for (uint32_t i = 0; i < span->n_rows; i++) {
-        sequence->tokens[sequence->n++] = batch->tokens[span->first_row + i];
-        bool is_last = i + 1 == span->n_rows;
-        if (span->logits == LOGITS_NONE || (span->logits == LOGITS_LAST && !is_last)) continue;
-        fill_row(engine, sequence, engine->logits + (size_t)(*n_logit_rows)++ * tiny_vocab_size());
-    }
-}
-
-bool engine_forward(Engine *engine, const Batch *batch, float **ret_logits, Error *error)
-{
-    if (!keeps_promises(engine, batch)) {
-        engine->counts.broken_promises++;
+    PassId id = 0;
+    while (id < engine->params.max_passes && engine->passes[id].is_open) id++;
+    if (!keeps(engine, id < engine->params.max_passes && is_sound(engine, batch)))
         return error_set(error, ERR_INTERNAL, "the batch breaks the contract");
+    FakePass *pass = &engine->passes[id];
+    pass->is_open = true;
+    pass->fails = ++engine->counts.forwards == engine->params.fail_at_forward;
+    pass->n_rows = batch->n_rows;
+    pass->n_spans = batch->n_spans;
+    pass->next_layer = pass->next_row = pass->depth = 0;
+    memcpy(pass->tokens, batch->tokens, batch->n_rows * sizeof *batch->tokens);
+    memcpy(pass->spans, batch->spans, batch->n_spans * sizeof *batch->spans);
+    for (uint32_t i = 0; i < batch->n_spans; i++) {
+        const BatchSpan *span = &batch->spans[i];
+        engine->is_in_pass[span->seq] = true;
+        if (span->first_pos + span->n_rows > pass->depth) pass->depth = span->first_pos + span->n_rows;
     }
-    if (++engine->counts.forwards == engine->params.fail_at_forward)
-        return error_set(error, ERR_DEVICE, "the device has failed");
-    uint32_t n_logit_rows = 0;
-    for (uint32_t i = 0; i < batch->n_spans; i++) run_span(engine, batch, &batch->spans[i], &n_logit_rows);
-    engine->counts.rows += batch->n_rows;
-    engine->counts.logit_rows += n_logit_rows;
+    engine->counts.open_passes++;
     engine->counts.last_rows = batch->n_rows;
     engine->counts.last_first_pos = batch->spans[0].first_pos;
+    *ret_pass = id;
+    return true;
+}
+
+static bool may_write(const Engine *engine, const FakePass *pass)
+{
+    for (uint32_t i = 0; i < pass->n_spans; i++)
+        if (pass->spans[i].n_rows && !kv_seq_may_write(engine->seqs, pass->spans[i].seq, pass->spans[i].n_rows))
+            return false;
+    return true;
+}
+
+bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
+{
+    FakePass *pass = item->pass < engine->params.max_passes ? &engine->passes[item->pass] : NULL;
+    bool is_next = pass && pass->is_open && item->first_layer == pass->next_layer && item->first_row == pass->next_row;
+    bool is_whole = is_next && item->n_rows > 0 && item->n_layers > 0 &&
+                    item->n_rows <= pass->n_rows - item->first_row &&
+                    item->n_layers <= engine->params.n_layers - item->first_layer &&
+                    (item->n_layers == 1 || item->n_rows == pass->n_rows) && may_write(engine, pass);
+    if (!keeps(engine, is_whole)) return error_set(error, ERR_INTERNAL, "the item breaks the contract");
+    if (pass->fails) return error_set(error, ERR_DEVICE, "the device has failed");
+    if (engine->params.work) engine->params.work(engine->params.work_arg, item->n_rows, item->n_layers, pass->depth);
+    pass->next_row = item->first_row + item->n_rows;
+    if (pass->next_row < pass->n_rows) return true;
+    pass->next_row = 0;
+    pass->next_layer += item->n_layers;
+    return true;
+}
+
+static void release(Engine *engine, FakePass *pass)
+{
+    for (uint32_t i = 0; i < pass->n_spans; i++)
+        if (pass->spans[i].n_rows) engine->is_in_pass[pass->spans[i].seq] = false;
+    pass->is_open = false;
+    engine->counts.open_passes--;
+}
+
+/* The rows of a sequence that was closed meanwhile keep their places among the logits. */
+static void end_span(Engine *engine, const uint32_t *tokens, const BatchSpan *span, uint32_t n_rows,
+                     uint32_t *n_logit_rows)
+{
+    for (uint32_t i = 0; i < n_rows; i++) {
+        uint64_t value = 0;
+        bool has_logits = span->logits == LOGITS_ALL || (span->logits == LOGITS_LAST && i + 1 == n_rows);
+        if (span->n_rows)
+            value = write_token(engine, span->seq, span->kind, span->first_pos + i, tokens[span->first_row + i]);
+        if (!has_logits) continue;
+        float *row = engine->logits + (size_t)(*n_logit_rows)++ * tiny_vocab_size();
+        if (span->n_rows) fill_row(engine, span->seq, span->first_pos + i + 1, value, row);
+    }
+    if (span->n_rows) kv_seq_advance(engine->seqs, span->seq, span->n_rows);
+}
+
+bool engine_pass_end(Engine *engine, PassId id, float **ret_logits, Error *error)
+{
+    FakePass *pass = id < engine->params.max_passes ? &engine->passes[id] : NULL;
+    bool is_done = pass && pass->is_open && pass->next_layer == engine->params.n_layers && may_write(engine, pass);
+    if (!keeps(engine, is_done)) return error_set(error, ERR_INTERNAL, "the pass is not at its end");
+    uint32_t n_logit_rows = 0;
+    for (uint32_t i = 0; i < pass->n_spans; i++) {
+        uint32_t end = i + 1 < pass->n_spans ? pass->spans[i + 1].first_row : pass->n_rows;
+        end_span(engine, pass->tokens, &pass->spans[i], end - pass->spans[i].first_row, &n_logit_rows);
+    }
+    if (engine->params.work) engine->params.work(engine->params.work_arg, n_logit_rows, 0, 0);
+    engine->counts.rows += pass->n_rows;
+    engine->counts.logit_rows += n_logit_rows;
+    release(engine, pass);
     *ret_logits = engine->logits;
     return true;
+}
+
+void engine_pass_drop(Engine *engine, PassId id)
+{
+    if (keeps(engine, id < engine->params.max_passes && engine->passes[id].is_open))
+        release(engine, &engine->passes[id]);
 }

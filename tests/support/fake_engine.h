@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stand-in for engine/engine.h, chosen at link time: no model, but a real tokenizer (that of tiny models), and logits
- * that a test scripts. It keeps each sequence's tokens and counts every call that breaks the engine's contract. One
- * thread at a time; the atomic members may be read from another.
+ * A stand-in for engine/engine.h, chosen at link time: no model, but a real tokenizer (that of tiny models), real pages
+ * (engine/kv), and logits that a test scripts. A token's "key and value" is a number made of the token, its position
+ * and what its row saw in the pages, so an answer tells whether they held what they should. Every call that breaks the
+ * engine's contract is counted. One thread at a time; the atomic members may be read from another.
  */
 #pragma once
 #include "engine/engine.h"
@@ -10,8 +11,16 @@
 #include <stdatomic.h>
 
 typedef struct FakeEngineParams {
-    uint32_t context, max_batch_rows, max_logit_rows, max_sequences; /* 0: 4096, 64, 64, 1 */
-    /* The id that gets the best logit behind tokens [n]; NULL: token n of script [n_script], then TINY_IM_END. */
+    /* 0: 4096, 64, 64, 64, 4, 1, enough for max_sequences full contexts */
+    uint32_t context, max_batch_rows, max_logit_rows, max_sequences, max_passes, n_layers;
+    uint64_t kv_bytes;
+    const char *kv_types;       /* as in kv_types_parse; NULL: f16 */
+    const AttnPolicy *policies; /* [n_policies]; NULL: dense alone */
+    uint32_t n_policies;
+    /*
+     * The id that gets the best logit behind tokens [n]; NULL: token n of script [n_script], then TINY_IM_END; without
+     * a script what the numbers in the pages lead to.
+     */
     uint32_t (*next)(void *arg, const uint32_t *tokens, uint32_t n);
     void *next_arg;
     const uint32_t *script; /* after a prompt of n_script_prompt tokens */
@@ -19,7 +28,10 @@ typedef struct FakeEngineParams {
     /* May change the row that stands for tokens [n]; may be NULL. */
     void (*edit)(void *arg, const uint32_t *tokens, uint32_t n, float *row);
     void *edit_arg;
-    uint32_t fail_at_forward; /* this forward pass fails with ERR_DEVICE; 0: none */
+    /* Called for each item of work, n_layers 0: the end of a pass; for a clock. May be NULL. */
+    void (*work)(void *arg, uint32_t n_rows, uint32_t n_layers, uint32_t depth);
+    void *work_arg;
+    uint32_t fail_at_forward; /* this pass fails with ERR_DEVICE; 0: none */
 } FakeEngineParams;
 
 Engine *fake_engine_new(const FakeEngineParams *params); /* engine_close frees it */
@@ -27,9 +39,13 @@ Engine *fake_engine_new(const FakeEngineParams *params); /* engine_close frees i
 /* What a layer does in the middle of a step: for callbacks. */
 void fake_engine_pulse(const Engine *engine);
 
+/* FakeEngineParams.kv_types and policies as streaming heads go: {dense, the same window for both, two windows}. */
+enum { FAKE_LAYERS = 4, FAKE_KV_HEADS = 2, FAKE_POLICIES = 3 };
+extern const AttnPolicy fake_policies[FAKE_POLICIES];
+
 /* Calls so far, and what is open now. */
 typedef struct FakeEngineCounts {
-    _Atomic uint32_t forwards, rows, logit_rows, opened, open, broken_promises;
+    _Atomic uint32_t forwards, rows, logit_rows, opened, forked, open, open_passes, broken_promises;
     _Atomic uint32_t last_rows, last_first_pos;
 } FakeEngineCounts;
 const FakeEngineCounts *fake_engine_counts(const Engine *engine);

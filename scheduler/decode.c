@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/sched_impl.h"
+
+/* Those that decode and have their page, by rank: who takes pages takes them from those behind, not yet listed. */
+static uint32_t gather(Sched *sched)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        Sequence *sequence = sched->running[i];
+        Error error;
+        if (sequence->in_pass || !sched_may_run(sequence) || !sequence_decodes(sequence, &sched->tools)) continue;
+        PageTake taken = pressure_reserve(sched, sequence, 1, &error);
+        if (taken == TAKE_DONE)
+            sched->decoding[n++] = sequence;
+        else if (taken == TAKE_FAILED)
+            sched_fail(sched, sequence->job, &error);
+        if (taken == TAKE_FAILED) return gather(sched); /* its choices left from all over the list */
+    }
+    return n;
+}
+
+static bool run_pass(Sched *sched, float **ret_logits, Error *error)
+{
+    Engine *engine = sched->params.engine;
+    WorkItem item = {.n_layers = sched->n_layers, .n_rows = sched->build.batch.n_rows};
+    if (!engine_pass_begin(engine, &sched->build.batch, &item.pass, error)) return false;
+    if (engine_pass_run(engine, &item, error) && engine_pass_end(engine, item.pass, ret_logits, error)) return true;
+    engine_pass_drop(engine, item.pass);
+    return false;
+}
+
+void decode_step(Sched *sched)
+{
+    uint32_t n = gather(sched);
+    if (n == 0) return;
+    uint64_t begin_usec = sched->params.clock_usec();
+    batch_build_clear(&sched->build);
+    for (uint32_t i = 0; i < n; i++) {
+        Sequence *sequence = sched->decoding[i];
+        BatchSpan span = sequence_span(sequence, &sched->tools, 1);
+        if (!batch_build_add(&sched->build, &span, &sequence->tokens[span.first_pos])) n = i;
+    }
+    Error error;
+    float *logits = NULL;
+    bool ok = run_pass(sched, &logits, &error);
+    uint32_t n_vocab = tok_n_vocab(sched->tools.tokenizer);
+    for (uint32_t i = 0; i < n; i++) {
+        Sequence *sequence = sched->decoding[i];
+        if (sequence->state != SEQUENCE_RUNNING) continue; /* another choice of its request failed */
+        if (ok)
+            sched_advance(sched, sequence, 1, logits + (size_t)i * n_vocab);
+        else
+            sched_fail(sched, sequence->job, &error);
+    }
+    sched->last_decode_usec = sched->params.clock_usec();
+    uint64_t usec = sched->last_decode_usec - begin_usec;
+    estimate_learn(&sched->decode_usec, (double)usec);
+    sched->stats.decode_steps++;
+    sched->stats.decode_rows += n;
+    sched->stats.decode_usec += usec;
+}
