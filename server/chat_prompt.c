@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "server/chat_messages.h"
 
+#include <string.h>
+
 /* A token is seldom longer than this many bytes; a prompt far beyond the context need not be rendered to its end. */
 enum { MIN_PROMPT_BYTES = 4 << 20, BYTES_PER_TOKEN = 64 };
 
@@ -47,14 +49,17 @@ bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, E
 {
     ChatPrompt prompt;
     if (!chat_prompt_render(job, params, &prompt, error)) return false;
-    TokEncode encode = {
-        .text = prompt.text.data ? prompt.text.data : "",
-        .n = prompt.text.n,
-        .trusted = prompt.trusted,
-        .n_trusted = prompt.n_trusted,
-        .add_special = true,
+    TokenRecall recall = {
+        .context = {params->cache_salt, params->cache_salt ? strlen(params->cache_salt) : 0},
+        .encode = {.text = prompt.text.data ? prompt.text.data : "",
+                   .n = prompt.text.n,
+                   .trusted = prompt.trusted,
+                   .n_trusted = prompt.n_trusted,
+                   .add_special = true},
+        .answers = prompt.answers,
+        .n_answers = prompt.n_answers,
     };
-    bool ok = tok_encode(job->model->tokenizer, &encode, list, error);
+    bool ok = token_memory_encode(job->server->memory, &recall, list, error);
     chat_prompt_done(&prompt);
     return ok;
 }

@@ -94,6 +94,7 @@ static void on_tokens(Generation *generation, uint32_t choice, const TokensPaylo
     *last = now;
     if (!generation->first_token_usec) generation->first_token_usec = now;
     generation->n_written += tokens->n_tokens;
+    if (generation->ids) answer_ids_add(&generation->ids[choice], tokens);
     if (!api_answer_add_tokens(&generation->answer, choice, tokens, &error)) {
         generation_fail(generation, (int)error.code, &error);
         return;
@@ -129,6 +130,7 @@ static void on_choice_done(Generation *generation, uint32_t choice, FinishReason
     if (state->done) return;
     state->done = true;
     state->finish = finish;
+    if (generation->ids) answer_ids_keep(&generation->ids[choice], generation->server->memory);
     generation->server->metrics.finished[finish]++;
     generation->last_choice = choice;
     if (--generation->n_choices_left == 0 || !generation->answer.stream) return;

@@ -48,6 +48,8 @@ void generation_free(Generation *generation)
         server->metrics.open_generations--;
     }
     if (generation->exchange) exchange_set_owner(generation->exchange, NULL, NULL);
+    for (uint32_t i = 0; generation->ids && i < generation->answer.n_choices; i++) answer_ids_done(&generation->ids[i]);
+    free(generation->ids);
     api_answer_done(&generation->answer);
     free(generation->parts);
     free(generation);

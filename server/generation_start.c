@@ -39,6 +39,14 @@ static void log_prompt(const Server *server, const Request *request)
     buffer_done(&text);
 }
 
+static void init_ids(Generation *generation, const Request *request, uint32_t part)
+{
+    TokenContext context = {request->cache_salt, request->n_cache_salt};
+    uint64_t hash = token_memory_hash(generation->server->memory, &context, request->prompt, request->n_prompt);
+    for (uint32_t i = 0; i < generation->n_choices; i++)
+        answer_ids_init(&generation->ids[part * generation->n_choices + i], hash);
+}
+
 static bool submit_part(Generation *generation, Request **request, uint32_t index, Error *error)
 {
     Server *server = generation->server;
@@ -50,6 +58,7 @@ static bool submit_part(Generation *generation, Request **request, uint32_t inde
     part->index = index;
     part->n_prompt = n_prompt;
     if (server->limits.log_prompts) log_prompt(server, *request);
+    if (generation->ids) init_ids(generation, *request, index);
     if (!worker_submit(server->worker, *request, error)) return false;
     *request = NULL;
     part->open = true;
@@ -86,6 +95,10 @@ static Generation *generation_new(ApiJob *job, const GenerationPlan *plan, Error
     generation->n_choices = plan->n_choices;
     generation->parts = calloc(plan->n_requests, sizeof *generation->parts);
     fill_answer(generation, job, plan);
+    if (plan->kind == ANSWER_CHAT) {
+        generation->ids = calloc(generation->answer.n_choices, sizeof *generation->ids);
+        if (!generation->ids) goto no_memory;
+    }
     if (!generation->parts || !api_answer_init(&generation->answer, error)) goto no_memory;
     generation->n_parts = plan->n_requests;
     generation->n_choices_left = generation->answer.n_choices;
@@ -93,7 +106,10 @@ static Generation *generation_new(ApiJob *job, const GenerationPlan *plan, Error
     return generation;
 
 no_memory:
-    if (generation) free(generation->parts);
+    if (generation) {
+        free(generation->parts);
+        free(generation->ids);
+    }
     free(generation);
     error_set(error, ERR_NO_MEMORY, "no memory for a request");
     return NULL;

@@ -4,6 +4,7 @@
  * generation_end (failure, departure, the line in the log). Loop thread.
  */
 #pragma once
+#include "server/answer_ids.h"
 #include "server/generation.h"
 
 /* One Request of a generation, as the inbox sees it. */
@@ -24,6 +25,7 @@ struct Generation {
     uint32_t n_choices; /* of one part */
     uint32_t n_parts, n_open, n_choices_left;
     Part *parts;          /* [n_parts] */
+    AnswerIds *ids;       /* [answer.n_choices]; NULL: the answers are not remembered */
     uint32_t last_choice; /* its finish frame waits for the timings */
     uint64_t arrival_usec, last_write_usec;
     uint64_t started_usec, first_token_usec; /* the first part's, as seen here; 0: not yet */

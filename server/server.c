@@ -2,6 +2,7 @@
 #include "server/server.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/answer_ids.h"
 #include "server/generation.h"
 #include "server/heartbeat.h"
 #include "server/listen.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { EVENTS_PER_TURN = 4096 };
+enum { EVENTS_PER_TURN = 4096, TOKEN_MEMORY_BYTES = 64 << 20 };
 
 void server_defaults(ServerParams *params)
 {
@@ -186,6 +187,7 @@ bool server_start(const ServerParams *params, Server **ret_server, Error *error)
 
 fail:
     auth_free(server->auth);
+    token_memory_free(server->memory);
     free(server);
     return false;
 }
@@ -200,6 +202,9 @@ bool server_attach(Server *server, const ServedModel *model, const WorkerParams 
     WorkerParams with_wake = *params;
     with_wake.wake = on_worker_wake;
     with_wake.wake_arg = server;
+    const TokenMemoryParams memory = {
+        .tokenizer = model->tokenizer, .max_bytes = TOKEN_MEMORY_BYTES, .max_entry_bytes = ANSWER_IDS_MAX_BYTES};
+    if (!server->memory && !token_memory_new(&memory, &server->memory, error)) return false;
     if (!worker_start(&with_wake, &server->worker, error)) return false;
     server->model = model;
     server->max_queue = params->max_queue;

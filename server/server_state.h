@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of the server, for the route handlers. Loop thread, but for the fields marked immutable. */
 #pragma once
+#include "engine/text/token_memory.h"
 #include "server/auth.h"
 #include "server/http_daemon.h"
 #include "server/http_error.h"
@@ -23,6 +24,7 @@ struct Server {
     ServerPhase phase;
     const ServedModel *model; /* NULL while loading, then immutable */
     Worker *worker;           /* NULL while loading */
+    TokenMemory *memory;      /* of answers; NULL while loading, then any thread's */
     Inbox inbox;
     Metrics metrics;
     Generation *generations;  /* open ones */

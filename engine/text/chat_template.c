@@ -105,13 +105,23 @@ static bool cut_last_part(JinjaRun *run, JValue parts)
     return true;
 }
 
-static bool content_value(JinjaRun *run, const Wishes *wishes, const cJSON *content, bool cut, Error *error,
-                          JValue *ret)
+/* The content of an assistant's message: perhaps what was answered here before. */
+static bool answer_value(JinjaRun *run, const char *content, JValue *ret)
+{
+    JBuild build = {0};
+    return jinja_build_bytes(run, &build, content, strlen(content), JINJA_MARK_ANSWER) &&
+           jinja_make_text(run, jinja_build_done(&build), ret);
+}
+
+static bool content_value(JinjaRun *run, const Wishes *wishes, const cJSON *content, bool is_answer, bool cut,
+                          Error *error, JValue *ret)
 {
     bool is_list = cJSON_IsArray(content),
          one = is_list && cJSON_GetArraySize(content) == 1 && part_text(content->child);
     if (is_list && (!wishes->takes_parts || (one && wishes->takes_text))) {
         if (!join_parts(run, content, error, ret)) return false;
+    } else if (is_answer && cJSON_IsString(content)) {
+        if (!answer_value(run, content->valuestring, ret)) return false;
     } else if (!jinja_from_json(run, content, ret)) {
         return false;
     }
@@ -188,10 +198,11 @@ static bool fill_content(JinjaRun *run, const Wishes *wishes, const cJSON *messa
     return set_key(run, dict, "content", value);
 }
 
-static bool item_value(JinjaRun *run, const Wishes *wishes, const cJSON *item, bool cut, Error *error, JValue *ret)
+static bool item_value(JinjaRun *run, const Wishes *wishes, const cJSON *item, bool is_answer, bool cut, Error *error,
+                       JValue *ret)
 {
     if (strcmp(item->string, "role") == 0) return role_value(run, item, ret);
-    if (strcmp(item->string, "content") == 0) return content_value(run, wishes, item, cut, error, ret);
+    if (strcmp(item->string, "content") == 0) return content_value(run, wishes, item, is_answer, cut, error, ret);
     if (strcmp(item->string, "tool_calls") == 0) return tool_calls_value(run, wishes, item, ret);
     return jinja_from_json(run, item, ret);
 }
@@ -201,10 +212,12 @@ static bool message_value(JinjaRun *run, const Wishes *wishes, const cJSON *mess
 {
     if (!cJSON_IsObject(message)) return error_set_param(error, ERR_INVALID, "messages", "a message must be an object");
     if (!jinja_make_dict(run, J_DICT, ret)) return false;
+    const cJSON *role = cJSON_GetObjectItemCaseSensitive(message, "role");
+    bool is_answer = cJSON_IsString(role) && strcmp(role->valuestring, "assistant") == 0;
     for (const cJSON *item = message->child; item; item = item->next) {
         if (cJSON_IsNull(item)) continue; /* null is absent: templates would print it */
         JValue key, value;
-        if (!item_value(run, wishes, item, cut, error, &value)) return false;
+        if (!item_value(run, wishes, item, is_answer, cut, error, &value)) return false;
         if (!jinja_input_text(run, item->string, strlen(item->string), &key)) return false;
         if (!jinja_dict_set(run, ret->dict, &key, value)) return false;
     }
@@ -276,15 +289,16 @@ static bool cut_prompt(JText *text, Error *error)
     return true;
 }
 
-static bool find_trusted(JText text, TextRange **ret_ranges, size_t *ret_n, Error *error)
+/* Runs of bytes with this mark. */
+static bool find_marked(JText text, uint8_t mark, TextRange **ret_ranges, size_t *ret_n, Error *error)
 {
     size_t n = 0, capacity = 0;
     TextRange *ranges = NULL;
     for (size_t at = 0; at < text.n;) {
         size_t end = at;
-        bool trusted = !text.marks || text.marks[at] == JINJA_MARK_TEMPLATE;
-        while (end < text.n && (!text.marks || (text.marks[end] == JINJA_MARK_TEMPLATE) == trusted)) end++;
-        if (trusted && n == capacity) {
+        uint8_t is = text.marks ? text.marks[at] : JINJA_MARK_TEMPLATE;
+        while (end < text.n && (!text.marks || text.marks[end] == is)) end++;
+        if (is == mark && n == capacity) {
             capacity = capacity ? capacity * 2 : 16;
             TextRange *more = realloc(ranges, capacity * sizeof *more);
             if (!more) {
@@ -293,7 +307,7 @@ static bool find_trusted(JText text, TextRange **ret_ranges, size_t *ret_n, Erro
             }
             ranges = more;
         }
-        if (trusted) ranges[n++] = (TextRange){.start = at, .end = end};
+        if (is == mark) ranges[n++] = (TextRange){.start = at, .end = end};
         at = end;
     }
     *ret_ranges = ranges;
@@ -320,7 +334,8 @@ bool chat_template_render(const ChatTemplate *t, const ChatInput *input, size_t 
     if (!jinja_run_new(&limits, input->now_unix, &run, error)) return false;
     buffer_init(&prompt.text, max_bytes);
     bool ok = render_text(t, input, run, &text, error) && buffer_append(&prompt.text, text.data, text.n, error) &&
-              find_trusted(text, &prompt.trusted, &prompt.n_trusted, error);
+              find_marked(text, JINJA_MARK_TEMPLATE, &prompt.trusted, &prompt.n_trusted, error) &&
+              find_marked(text, JINJA_MARK_ANSWER, &prompt.answers, &prompt.n_answers, error);
     jinja_run_free(run);
     if (ok)
         *ret_prompt = prompt;
@@ -333,8 +348,9 @@ void chat_prompt_done(ChatPrompt *prompt)
 {
     buffer_done(&prompt->text);
     free(prompt->trusted);
-    prompt->trusted = NULL;
-    prompt->n_trusted = 0;
+    free(prompt->answers);
+    prompt->trusted = prompt->answers = NULL;
+    prompt->n_trusted = prompt->n_answers = 0;
 }
 
 /* ---- what a template takes ---- */

@@ -30,6 +30,8 @@ typedef struct ChatPrompt {
     Buffer text;
     TextRange *trusted; /* sorted, disjoint */
     size_t n_trusted;
+    TextRange *answers; /* [n_answers] what the text shows of assistants' contents; sorted, disjoint */
+    size_t n_answers;
 } ChatPrompt;
 void chat_prompt_done(ChatPrompt *prompt);
 

@@ -3,7 +3,8 @@
  * Values of a running Jinja template, after Python's: text, numbers, lists, dictionaries, and the things one can call.
  * All of them live in the arena of the run that made them. One thread at a time.
  *
- * Text carries its origin: a mark for each byte says whether the template wrote it or an input did.
+ * Text carries its origin: a mark for each byte says whether the template wrote it, an input did, or that part of an
+ * input which is the content of an assistant's message.
  */
 #pragma once
 #include "base/arena.h"
@@ -11,7 +12,7 @@
 
 typedef struct JinjaRun JinjaRun;
 
-enum { JINJA_MARK_TEMPLATE = 0, JINJA_MARK_INPUT = 1, JINJA_MARK_CUT = 2 };
+enum { JINJA_MARK_TEMPLATE = 0, JINJA_MARK_INPUT = 1, JINJA_MARK_CUT = 2, JINJA_MARK_ANSWER = 3 };
 
 /* Text under construction: bytes and marks side by side. */
 typedef struct JBuild {

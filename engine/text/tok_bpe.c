@@ -264,8 +264,10 @@ static bool encode_word(void *arg, const char *word, size_t n, Error *error)
     return true;
 }
 
-static bool bpe_encode(const Tokenizer *tokenizer, const char *text, size_t n, TokenList *list, Error *error)
+static bool bpe_encode(const Tokenizer *tokenizer, const char *text, size_t n, bool goes_on, TokenList *list,
+                       Error *error)
 {
+    (void)goes_on;
     BpeRun run = {.tokenizer = tokenizer, .list = list};
     if (tokenizer->bpe.ignore_merges) {
         run.written = malloc((size_t)tokenizer->vocab.max_length + 1);

@@ -87,8 +87,8 @@ typedef struct TokModel {
     const char *name;
     bool (*load)(Tokenizer *tokenizer, const Gguf *gguf, Error *error);
     void (*done)(Tokenizer *tokenizer);
-    /* text: valid UTF-8 without special tokens */
-    bool (*encode)(const Tokenizer *tokenizer, const char *text, size_t n, TokenList *list, Error *error);
+    /* text: valid UTF-8 without special tokens; goes_on: directly behind other text */
+    bool (*encode)(const Tokenizer *tokenizer, const char *text, size_t n, bool goes_on, TokenList *list, Error *error);
     /* At most 'length' of the vocabulary bytes, of a token that is neither special nor user-defined. */
     size_t (*bytes)(const Tokenizer *tokenizer, uint32_t id, uint8_t *out);
 } TokModel;

@@ -236,14 +236,14 @@ static bool encode_piece(SpmRun *run, const char *text, size_t n, Error *error)
 }
 
 /* The text with its blanks as the tokens have them; for free(). */
-static char *write_blanks(const Tokenizer *tokenizer, const char *text, size_t n, size_t *ret_n)
+static char *write_blanks(const char *text, size_t n, bool add_blank, size_t *ret_n)
 {
-    size_t written_n = n + (tokenizer->spm.add_blank ? BLANK_BYTES : 0);
+    size_t written_n = n + (add_blank ? BLANK_BYTES : 0);
     for (size_t i = 0; i < n; i++)
         if (text[i] == ' ') written_n += BLANK_BYTES - 1;
     char *written = malloc(written_n), *at = written;
     if (!written) return NULL;
-    if (tokenizer->spm.add_blank) {
+    if (add_blank) {
         memcpy(at, BLANK, BLANK_BYTES);
         at += BLANK_BYTES;
     }
@@ -259,11 +259,12 @@ static char *write_blanks(const Tokenizer *tokenizer, const char *text, size_t n
     return written;
 }
 
-static bool spm_encode(const Tokenizer *tokenizer, const char *text, size_t n, TokenList *list, Error *error)
+static bool spm_encode(const Tokenizer *tokenizer, const char *text, size_t n, bool goes_on, TokenList *list,
+                       Error *error)
 {
     SpmRun run = {.tokenizer = tokenizer, .list = list};
     size_t written_n = 0, from = 0;
-    char *written = write_blanks(tokenizer, text, n, &written_n);
+    char *written = write_blanks(text, n, tokenizer->spm.add_blank && !goes_on, &written_n);
     if (!written) return error_set(error, ERR_NO_MEMORY, "no memory to tokenize %zu bytes", n);
     bool ok = true;
     for (size_t i = 1; ok && i <= written_n; i++) {

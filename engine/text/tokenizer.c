@@ -116,45 +116,98 @@ uint32_t tok_find(const Tokenizer *tokenizer, const char *text, size_t n)
 
 /* ---- encoding ---- */
 
-static bool encode_plain(const Tokenizer *tokenizer, const char *text, size_t n, TokenList *list, Error *error)
+/* One tok_encode: how far it has come. */
+typedef struct Encoding {
+    const Tokenizer *tokenizer;
+    const TokEncode *in;
+    TokenList *list;
+    size_t from;    /* of the text */
+    bool goes_on;   /* there is text directly before it, not a special token */
+    size_t range;   /* of in->trusted */
+    size_t known;   /* of in->known */
+    size_t n_again; /* bytes that were encoded in vain, up to ranges that nothing was known of */
+} Encoding;
+
+/* From where it has come to, up to 'end'; does not move. */
+static bool encode_plain(const Encoding *encoding, size_t end, Error *error)
 {
+    const char *text = encoding->in->text + encoding->from;
+    const TokModel *model = encoding->tokenizer->model;
+    size_t n = end - encoding->from, cut;
     if (!n) return true;
-    if (utf8_valid((const uint8_t *)text, n)) return tokenizer->model->encode(tokenizer, text, n, list, error);
-    size_t cut;
+    if (utf8_valid((const uint8_t *)text, n))
+        return model->encode(encoding->tokenizer, text, n, encoding->goes_on, encoding->list, error);
     size_t repaired_n = utf8_repair((const uint8_t *)text, n, true, NULL, &cut);
     char *repaired = malloc(repaired_n);
     if (!repaired) return error_set(error, ERR_NO_MEMORY, "no memory for %zu bytes of text", repaired_n);
     utf8_repair((const uint8_t *)text, n, true, repaired, &cut);
-    bool ok = tokenizer->model->encode(tokenizer, repaired, repaired_n, list, error);
+    bool ok = model->encode(encoding->tokenizer, repaired, repaired_n, encoding->goes_on, encoding->list, error);
     free(repaired);
     return ok;
 }
 
-/* BOS and EOS count as there when the text itself begins or ends with the special token. */
-static bool encode_all(const Tokenizer *tokenizer, const TokEncode *in, TokenList *list, Error *error)
+/*
+ * The first range that begins up to 'end' and is known, with the text before it; *ret_found: there was one. What was
+ * encoded up to ranges that are not is given up again, for they are one text with what is before them; that may cost
+ * as much as the whole text once more.
+ */
+static bool encode_known(Encoding *encoding, size_t end, bool *ret_found, Error *error)
 {
-    const TokVocab *vocab = &tokenizer->vocab;
-    size_t range = 0, from = 0;
-    TokHit hit = {0};
-    bool found = tok_specials_next(tokenizer, in, from, &range, &hit);
-    bool has_bos = found && hit.start == 0 && hit.id == vocab->bos, has_eos = false;
-    if (in->add_special && vocab->add_bos && !has_bos && !token_list_push(list, vocab->bos, error)) return false;
-    while (found) {
-        if (!encode_plain(tokenizer, in->text + from, hit.start - from, list, error) ||
-            !token_list_push(list, hit.id, error))
+    const TokKnown *known = encoding->in->known;
+    TokenList *list = encoding->list;
+    *ret_found = false;
+    for (; known && encoding->known < known->n_ranges && known->ranges[encoding->known].start <= end;
+         encoding->known++) {
+        const TextRange *range = &known->ranges[encoding->known];
+        size_t n_final = list->n, n_bytes = 0;
+        if (range->start < encoding->from || encoding->n_again > encoding->in->n) continue;
+        if (!encode_plain(encoding, range->start, error) ||
+            !known->find(known->arg, range, n_final, list, &n_bytes, error))
             return false;
-        has_eos = hit.end == in->n && hit.id == vocab->eos;
-        from = hit.end;
-        found = tok_specials_next(tokenizer, in, from, &range, &hit);
+        *ret_found = n_bytes > 0;
+        if (*ret_found) {
+            encoding->from = range->start + n_bytes;
+            encoding->goes_on = true;
+            encoding->known++;
+            return true;
+        }
+        list->n = n_final;
+        encoding->n_again += range->start - encoding->from;
     }
-    if (!encode_plain(tokenizer, in->text + from, in->n - from, list, error)) return false;
-    return !in->add_special || !vocab->add_eos || has_eos || token_list_push(list, vocab->eos, error);
+    return true;
+}
+
+/* BOS and EOS count as there when the text itself begins or ends with the special token. */
+static bool encode_all(Encoding *encoding, Error *error)
+{
+    const TokEncode *in = encoding->in;
+    const TokVocab *vocab = &encoding->tokenizer->vocab;
+    TokHit hit = {0};
+    bool found = tok_specials_next(encoding->tokenizer, in, 0, &encoding->range, &hit);
+    bool has_bos = found && hit.start == 0 && hit.id == vocab->bos, has_eos = false, is_known;
+    if (in->add_special && vocab->add_bos && !has_bos && !token_list_push(encoding->list, vocab->bos, error))
+        return false;
+    for (;;) {
+        if (!encode_known(encoding, found ? hit.start : in->n, &is_known, error)) return false;
+        if (is_known && (!found || hit.start >= encoding->from)) continue;
+        if (!is_known) {
+            if (!encode_plain(encoding, found ? hit.start : in->n, error)) return false;
+            if (!found) break;
+            if (!token_list_push(encoding->list, hit.id, error)) return false;
+            has_eos = hit.end == in->n && hit.id == vocab->eos;
+            encoding->from = hit.end;
+            encoding->goes_on = false;
+        }
+        found = tok_specials_next(encoding->tokenizer, in, encoding->from, &encoding->range, &hit);
+    }
+    return !in->add_special || !vocab->add_eos || has_eos || token_list_push(encoding->list, vocab->eos, error);
 }
 
 bool tok_encode(const Tokenizer *tokenizer, const TokEncode *in, TokenList *list, Error *error)
 {
     size_t before = list->n;
-    if (encode_all(tokenizer, in, list, error)) return true;
+    Encoding encoding = {.tokenizer = tokenizer, .in = in, .list = list};
+    if (encode_all(&encoding, error)) return true;
     list->n = before;
     return false;
 }

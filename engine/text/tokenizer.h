@@ -44,12 +44,25 @@ bool tok_is_special(const Tokenizer *tokenizer, uint32_t id); /* control tokens:
 /* The id whose text is exactly this, or TOK_NONE. */
 uint32_t tok_find(const Tokenizer *tokenizer, const char *text, size_t n);
 
+/*
+ * Parts of a text that may have ids of their own. find is asked for each of them in turn, with the ids of all that is
+ * before it in *list (of which the first n_final are certain): it may append ids that stand for the next *ret_bytes
+ * bytes of the text, not beyond the range; 0: the range is text like any other.
+ */
+typedef struct TokKnown {
+    const TextRange *ranges; /* [n_ranges] sorted, disjoint */
+    size_t n_ranges;
+    bool (*find)(void *arg, const TextRange *range, size_t n_final, TokenList *list, size_t *ret_bytes, Error *error);
+    void *arg;
+} TokKnown;
+
 typedef struct TokEncode {
     const char *text; /* any bytes; dead ones count as U+FFFD by the maximal-subpart rule, as in the references */
     size_t n;
     const TextRange *trusted; /* sorted, disjoint; control tokens lying wholly inside one are recognised */
     size_t n_trusted;
-    bool add_special; /* BOS (EOS) as the file asks for; one BOS, never two */
+    bool add_special;      /* BOS (EOS) as the file asks for; one BOS, never two */
+    const TokKnown *known; /* NULL: nothing */
 } TokEncode;
 
 /*

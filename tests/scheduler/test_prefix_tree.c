@@ -87,7 +87,7 @@ static void do_something(PrefixTree *tree, double now)
     uint32_t tokens[4], node = below(tree->n_nodes), n = 1 + below(4);
     PrefixNode *chosen = &tree->nodes[node];
     for (uint32_t i = 0; i < n; i++) tokens[i] = below(4);
-    switch (below(8)) {
+    switch (below(12)) {
     case 0:
         if (prefix_tree_worst(tree) != NODE_NONE) prefix_tree_give_up(tree, prefix_tree_worst(tree));
         break;

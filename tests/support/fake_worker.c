@@ -38,11 +38,19 @@ static uint32_t fake_step_usec;
 static pthread_mutex_t stats_mutex = PTHREAD_MUTEX_INITIALIZER;
 static FakeWorkerStats fake_stats;
 static _Atomic bool fake_hangs;
+static const uint32_t *_Atomic fake_speech; /* [fake_n_speech] */
+static _Atomic uint32_t fake_n_speech;
 
 void fake_worker_configure(const Tokenizer *tokenizer, uint32_t step_usec)
 {
     fake_tokenizer = tokenizer;
     fake_step_usec = step_usec;
+}
+
+void fake_worker_speak(const uint32_t *ids, uint32_t n)
+{
+    atomic_store(&fake_n_speech, n);
+    atomic_store(&fake_speech, ids);
 }
 
 void fake_worker_hang(bool hangs)
@@ -173,7 +181,10 @@ static void step(Worker *worker, Job *job)
     }
     if (!job->started) begin(worker, job);
     if (job->n_done < request->max_tokens) {
-        push_token(worker, job, request->prompt[job->n_done % request->n_prompt], false);
+        const uint32_t *speech = atomic_load(&fake_speech);
+        uint32_t id = speech ? speech[job->n_done % atomic_load(&fake_n_speech)]
+                             : request->prompt[job->n_done % request->n_prompt];
+        push_token(worker, job, id, false);
         job->n_done++;
         count(&fake_stats.tokens);
     }

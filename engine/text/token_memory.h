@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The token ids that answers were made of, by the tokens before them. A model need not emit the ids that its text is
+ * tokenized to; when a conversation comes back, its answers get the remembered ids again, so that it begins as it did.
+ * Bounded: what was not used longest is forgotten. Any thread.
+ */
+#pragma once
+#include "engine/text/tokenizer.h"
+
+typedef struct TokenMemory TokenMemory;
+
+typedef struct TokenMemoryParams {
+    const Tokenizer *tokenizer; /* borrowed */
+    size_t max_bytes;           /* of all entries */
+    size_t max_entry_bytes;     /* of one; longer answers are not remembered */
+} TokenMemoryParams;
+
+LW_CHECK bool token_memory_new(const TokenMemoryParams *params, TokenMemory **ret_memory, Error *error);
+void token_memory_free(TokenMemory *memory); /* NULL is fine */
+
+/* What an answer follows, as a number: a salt (salt [n_salt], conversations of which do not mix) and ids [n]. */
+typedef struct TokenContext {
+    const char *salt; /* may be NULL when n_salt is 0 */
+    size_t n_salt;
+} TokenContext;
+uint64_t token_memory_hash(const TokenMemory *memory, const TokenContext *context, const uint32_t *ids, size_t n);
+
+/*
+ * text [n_bytes] was answered with ids [n_ids]; ids beyond the text (an end token, what a stop string cut off) are not
+ * kept. Ids whose bytes are not this text, or that stand for no text, are not remembered; nor is anything when memory
+ * is out.
+ */
+void token_memory_keep(TokenMemory *memory, uint64_t context_hash, const char *text, size_t n_bytes,
+                       const uint32_t *ids, size_t n_ids);
+
+/*
+ * tok_encode, with the remembered ids for each of the answers [n_answers] (ranges of the text, sorted, disjoint) that
+ * is known in its place. An answer whose end was stripped of blanks counts too, up to a token that ends within.
+ */
+typedef struct TokenRecall {
+    TokenContext context;
+    TokEncode encode; /* known is set here */
+    const TextRange *answers;
+    size_t n_answers;
+} TokenRecall;
+LW_CHECK bool token_memory_encode(TokenMemory *memory, const TokenRecall *recall, TokenList *list, Error *error);
+
+typedef struct TokenMemoryStats {
+    size_t n_entries, n_bytes;
+    uint64_t recalled_tokens;
+} TokenMemoryStats;
+TokenMemoryStats token_memory_stats(TokenMemory *memory);
