@@ -40,11 +40,13 @@ typedef struct Config {
     Arena arena;
     const char *config; /* path of the file that was read; NULL: none */
     /* model */
-    const char *model;   /* NULL: not given */
-    const char *alias;   /* several names are separated by commas; NULL: the file's general.name */
-    uint32_t context;    /* 0: the model's */
-    uint32_t threads;    /* 0: all available */
-    const char *kv_type; /* one name, or CLASS=TYPE[,CLASS=TYPE...]: the engine knows which there are */
+    const char *model;    /* NULL: not given */
+    const char *alias;    /* several names are separated by commas; NULL: the file's general.name */
+    uint32_t context;     /* 0: the model's */
+    uint32_t threads;     /* 0: all available */
+    uint64_t host_memory; /* bytes of all keys and values together */
+    const char *roles;    /* NAME=PATH[,NAME=PATH...]; NULL: none */
+    const char *kv_type;  /* one name, or CLASS=TYPE[,CLASS=TYPE...]: the engine knows which there are */
     /* server */
     const char *host; /* or "unix:PATH" */
     uint16_t port;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine_state.h"
+#include "engine/select/roles.h"
 
 #include <stdlib.h>
 
 enum {
+    ARENA_BLOCK_BYTES = 4096,
     MAX_BATCH_ROWS = 1 << 16,
     MAX_SEQUENCES = 1 << 12,
     MAX_PASSES = 64,
@@ -79,17 +81,17 @@ static bool open_chat_template(Engine *engine, Error *error)
     return ok;
 }
 
-/* Dense attention is what every engine knows. */
-static const AttnPolicy dense_policy = {.name = "dense"};
-
 static bool set_policies(Engine *engine, Error *error)
 {
     const EngineParams *p = &engine->params;
-    engine->policies = p->policies ? p->policies : &dense_policy;
-    engine->n_policies = p->policies ? p->n_policies : 1;
-    if (engine->n_policies < 1 || engine->n_policies > MAX_POLICIES || engine->policies[0].roles)
+    engine->policies = p->policies;
+    engine->n_policies = p->n_policies;
+    if (!p->policies &&
+        !roles_load(p->roles, &engine->shape, &engine->arena, &engine->policies, &engine->n_policies, error))
+        return false;
+    if (engine->n_policies < 1 || engine->n_policies > ROLES_MAX_POLICIES || engine->policies[0].roles)
         return error_set_param(error, ERR_INVALID, "roles", "%u attention policies: from 1 to %d, the first dense",
-                               engine->n_policies, MAX_POLICIES);
+                               engine->n_policies, ROLES_MAX_POLICIES);
     return kv_classes_init(&engine->shape, engine->policies, engine->n_policies, &p->kv_types, &engine->classes, error);
 }
 
@@ -158,6 +160,7 @@ bool engine_open(const EngineParams *params, Engine **ret_engine, Error *error)
     Engine *engine = calloc(1, sizeof *engine);
     if (!engine) return error_set(error, ERR_NO_MEMORY, "no memory for the engine");
     engine->params = *params;
+    arena_init(&engine->arena, ARENA_BLOCK_BYTES, SIZE_MAX);
     if (!open_all(engine, params, error)) {
         engine_close(engine);
         return false;
@@ -174,6 +177,7 @@ void engine_close(Engine *engine)
     kv_seqs_free(engine->seqs);
     kv_memory_free(engine->memory);
     kv_classes_done(&engine->classes);
+    arena_done(&engine->arena);
     chat_template_free(engine->chat_template);
     tok_free(engine->tokenizer);
     weights_done(&engine->weights);

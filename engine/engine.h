@@ -23,11 +23,12 @@ typedef struct EngineParams {
     uint64_t kv_bytes;          /* of all pages together; 0: enough for max_sequences full contexts */
     const AttnPolicy *policies; /* [n_policies], kept by the caller until engine_close; NULL: dense alone */
     uint32_t n_policies;
-    uint32_t max_batch_rows;                      /* rows of one forward pass */
-    uint32_t max_logit_rows;                      /* rows with logits of one forward pass */
-    uint32_t n_threads;                           /* 0: all that are available */
-    KvTypes kv_types;                             /* of the keys and values of each class */
-    uint32_t rank, world;                         /* tensor parallel; 0, 1 */
+    const char *roles;       /* "NAME=PATH,...": a policy for each such file behind the dense one; without policies */
+    uint32_t max_batch_rows; /* rows of one forward pass */
+    uint32_t max_logit_rows; /* rows with logits of one forward pass */
+    uint32_t n_threads;      /* 0: all that are available */
+    KvTypes kv_types;        /* of the keys and values of each class */
+    uint32_t rank, world;    /* tensor parallel; 0, 1 */
     const struct KernelTable *kernels;            /* NULL: the best for this machine */
     void (*progress)(void *arg, double fraction); /* may be NULL; called from engine_open's thread */
     void *progress_arg;

@@ -33,6 +33,7 @@ struct Engine {
     Error chat_template_error; /* ERR_NONE: none */
     const KernelTable *kernels;
     Stream stream;
+    Arena arena;                /* of policies that were read from files */
     const AttnPolicy *policies; /* [n_policies] */
     uint32_t n_policies;
     KvClassTable classes;

@@ -107,14 +107,14 @@ static bool check_policy(const ModelShape *shape, const AttnPolicy *policy, Erro
     for (uint32_t i = 0; i < 3; i++)
         if (tokens[i] % KV_PAGE_TOKENS || tokens[i] > PLAN_ALL / 4 || (i > 0 && !tokens[i]))
             return error_set_param(error, ERR_INVALID, "roles",
-                                   "policy '%s': sink %u and recent %u and %u tokens have to be multiples of %d",
-                                   policy->name, tokens[0], tokens[1], tokens[2], KV_PAGE_TOKENS);
+                                   "'%s': sink %u and recent %u and %u tokens have to be multiples of %d",
+                                   policy->roles->name, tokens[0], tokens[1], tokens[2], KV_PAGE_TOKENS);
     for (uint32_t layer = 0; layer < shape->n_layers; layer++)
         for (uint32_t head = 0; head < shape->n_kv_heads; head++)
             if (policy->roles->streams[(size_t)layer * shape->n_kv_heads + head] && shape_layer_window(shape, layer))
                 return error_set_param(error, ERR_INVALID, "roles",
-                                       "policy '%s': layer %u has a sliding window, its heads cannot stream",
-                                       policy->name, layer);
+                                       "'%s': layer %u has a sliding window, its heads cannot stream",
+                                       policy->roles->name, layer);
     return true;
 }
 

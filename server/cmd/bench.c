@@ -95,7 +95,7 @@ int cmd_bench(int argc, char **argv)
     Config config;
     Error error;
     bool help = false;
-    if (!config_load(CMD_BENCH, argc, argv, &config, &help, &error)) {
+    if (!cmd_load_config(CMD_BENCH, argc, argv, &config, &help, &error)) {
         fprintf(stderr, "longwave bench: %s\n", error.text);
         return 2;
     }

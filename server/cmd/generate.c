@@ -271,7 +271,7 @@ int cmd_generate(int argc, char **argv)
     Config config;
     Error error;
     bool help = false;
-    if (!config_load(CMD_GENERATE, argc, argv, &config, &help, &error)) {
+    if (!cmd_load_config(CMD_GENERATE, argc, argv, &config, &help, &error)) {
         fprintf(stderr, "longwave generate: %s\n", error.text);
         return 2;
     }

@@ -113,7 +113,7 @@ int cmd_inspect(int argc, char **argv)
     Config config;
     Error error;
     bool help = false;
-    if (!config_load(CMD_INSPECT, argc, argv, &config, &help, &error)) {
+    if (!cmd_load_config(CMD_INSPECT, argc, argv, &config, &help, &error)) {
         fprintf(stderr, "longwave inspect: %s\n", error.text);
         return 2;
     }

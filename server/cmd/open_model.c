@@ -8,6 +8,7 @@ bool open_model(const Config *config, const char *path, const KernelTable *kerne
     if (!kv_types_parse(config->kv_type, &kv_types, error)) return false;
     const EngineParams params = {.model_path = path,
                                  .context = config->context,
+                                 .kv_bytes = config->host_memory,
                                  .max_sequences = OPEN_MODEL_SEQUENCES,
                                  .max_batch_rows = config->prefill_chunk,
                                  .max_logit_rows = 1,

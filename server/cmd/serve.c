@@ -12,10 +12,11 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_NAMES = 16, MAX_POLICIES = 64, HELD_BODIES = 8, MAX_PASSES = 4, MIN_LOGIT_ROWS = 8 };
-/* Of keys and values in all; and of copies of those that had to give way. */
-static const uint64_t kv_bytes = UINT64_C(4) << 30, swap_bytes = UINT64_C(1) << 30;
+/* Of copies of keys and values that had to give way. */
+static const uint64_t swap_bytes = UINT64_C(1) << 30;
 /* A reload may raise max_queue so far. */
 enum { QUEUE_GROWTH = 4, QUEUE_LEAST = 256, QUEUE_MOST = 1 << 18 };
 
@@ -77,6 +78,17 @@ static bool list_policies(Serve *serve, Error *error)
     return true;
 }
 
+/* Only a warning: other users of the memory may leave, and what this engine does not touch costs nothing. */
+static void compare_memory(const Engine *engine)
+{
+    long n_pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    uint64_t has = n_pages > 0 && page_bytes > 0 ? (uint64_t)n_pages * (uint64_t)page_bytes : UINT64_MAX;
+    uint64_t file = gguf_file_bytes(engine_gguf(engine)), kv = engine_kv_usage(engine).total_bytes;
+    if (file > has || kv > has - file)
+        log_warn("the model file (%llu MiB) and host_memory (%llu MiB) together exceed this machine's %llu MiB",
+                 (unsigned long long)(file >> 20), (unsigned long long)(kv >> 20), (unsigned long long)(has >> 20));
+}
+
 static bool describe_model(Serve *serve, Error *error)
 {
     struct stat st;
@@ -88,6 +100,7 @@ static bool describe_model(Serve *serve, Error *error)
     serve->model.architecture = engine_shape(engine)->architecture;
     serve->model.fingerprint = serve->fingerprint;
     serve->model.size_bytes = gguf_file_bytes(engine_gguf(engine));
+    compare_memory(engine);
     serve->model.created_unix = modified;
     serve->model.context = engine_context(engine);
     serve->model.tokenizer = engine_tokenizer(engine);
@@ -113,10 +126,11 @@ static void on_load(uv_work_t *work)
         .context = serve->config.context,
         .max_sequences = max_batch,
         .max_passes = MAX_PASSES,
-        .kv_bytes = kv_bytes,
         .max_batch_rows = chunk > max_batch ? chunk : max_batch,
         .max_logit_rows = max_batch > MIN_LOGIT_ROWS ? max_batch : MIN_LOGIT_ROWS,
         .n_threads = serve->config.threads,
+        .kv_bytes = serve->config.host_memory,
+        .roles = serve->config.roles,
         .world = 1,
     };
     serve->loaded = kv_types_parse(serve->config.kv_type, &params.kv_types, &serve->load_error) &&
@@ -183,7 +197,7 @@ static void on_reload(void *arg)
     Config config;
     Error error;
     bool help;
-    if (!config_load(CMD_SERVE, serve->argc, serve->argv, &config, &help, &error)) {
+    if (!cmd_load_config(CMD_SERVE, serve->argc, serve->argv, &config, &help, &error)) {
         log_error("nothing is reloaded: %s", error.text);
         return;
     }
@@ -267,7 +281,7 @@ int cmd_serve(int argc, char **argv)
     }
     serve->argc = argc;
     serve->argv = argv;
-    if (!config_load(CMD_SERVE, argc, argv, &serve->config, &help, &error)) {
+    if (!cmd_load_config(CMD_SERVE, argc, argv, &serve->config, &help, &error)) {
         fprintf(stderr, "longwave serve: %s\n", error.text);
         free(serve);
         return 2;

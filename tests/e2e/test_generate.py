@@ -78,6 +78,8 @@ def test_dry_ends_a_loop():
     (("-m", str(MODEL), "-p", "x", "--temperature", "hot"), 2, "temperature"),
     (("-m", str(MODEL), "-p", "x", "--mirostat", "3"), 2, "mirostat"),
     (("-m", str(MODEL), "-p", "x", "--xtc-probability", "-1"), 2, "xtc-probability"),
+    (("-m", str(MODEL), "-p", "x", "--kv-type", "full=f17"), 2, "--kv-type: 'f17'"),
+    (("-m", str(MODEL), "-p", "x", "--host-memory", "20M"), 1, "enough for a ctx of 896"),
     (("-m", str(MODEL), "--raw", "-f", "/dev/null"), 1, "no tokens"),
     (("-m", "/nonexistent.gguf", "-p", "x"), 1, "/nonexistent.gguf"),
     (("-m", str(MODEL), "-p", "x", "-c", "9000"), 1, "8192"),
