@@ -116,8 +116,3 @@ LW_CHECK bool engine_forward(Engine *engine, const Batch *batch, float **ret_log
  * projection. NULL: none.
  */
 void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg);
-
-/* The old names, of the scheduler that computes one sequence at a time. */
-LW_CHECK bool engine_seq_open(Engine *engine, SeqId *ret_seq, Error *error); /* of policy 0 */
-/* Forgets the tokens from n on; they are in pages that the sequence still holds, unquantised. */
-void engine_seq_truncate(Engine *engine, SeqId seq, uint32_t n);

@@ -117,13 +117,3 @@ bool engine_page_new(Engine *engine, uint32_t class_id, bool is_open, PageId *re
     *ret_page = kv_page_take(engine->memory, class_id, with_image);
     return true;
 }
-
-bool engine_seq_open(Engine *engine, SeqId *ret_seq, Error *error)
-{
-    return kv_seq_new(engine->seqs, 0, ret_seq, error);
-}
-
-void engine_seq_truncate(Engine *engine, SeqId seq, uint32_t n)
-{
-    kv_seq_truncate(engine->seqs, seq, n);
-}

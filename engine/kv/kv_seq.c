@@ -258,11 +258,6 @@ void kv_seq_advance(KvSeqs *seqs, SeqId id, uint32_t n)
     leave_seen(seqs, id);
 }
 
-void kv_seq_truncate(KvSeqs *seqs, SeqId id, uint32_t n)
-{
-    if (n < seq_at(seqs, id)->n_tokens) set_tokens(seqs, id, n);
-}
-
 bool kv_seq_fork(KvSeqs *seqs, SeqId from, SeqId *ret_seq, Error *error)
 {
     const KvSeq *parent = peek_at(seqs, from);

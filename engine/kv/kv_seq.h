@@ -41,8 +41,6 @@ LW_CHECK bool kv_seq_fork(KvSeqs *seqs, SeqId from, SeqId *ret_seq, Error *error
 /* engine_seq_adopt */
 LW_CHECK bool kv_seq_adopt(KvSeqs *seqs, SeqId seq, const PageSet *sets, uint32_t n_tokens, Error *error);
 void kv_seq_page(const KvSeqs *seqs, SeqId seq, uint32_t logical_page, PageSet *ret_set);
-/* Forgets the tokens from n on; the pages stay reserved. */
-void kv_seq_truncate(KvSeqs *seqs, SeqId seq, uint32_t n);
 
 /* For the kernels: [n_classes of the policy], valid until the sequence closes; first_image follows kv_seq_advance. */
 const KvPages *kv_seq_views(const KvSeqs *seqs, SeqId seq);

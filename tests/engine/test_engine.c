@@ -45,7 +45,7 @@ static Engine *open_tiny(const TinyModel *model, EngineParams params)
 static SeqId open_seq(Engine *engine)
 {
     SeqId seq = 0;
-    cr_assert(engine_seq_open(engine, &seq, &error), "%s", error.text);
+    cr_assert(engine_seq_new(engine, 0, &seq, &error), "%s", error.text);
     return seq;
 }
 
@@ -230,21 +230,25 @@ Test(test_engine, threads_do_not_change_a_bit)
     free(three);
 }
 
-Test(test_engine, truncate_and_run_again)
+Test(test_engine, a_fork_goes_another_way)
 {
     TinyModel model = tiny_model_default();
     Engine *engine = open_tiny(&model, params_default());
     size_t n_vocab = tiny_model_vocab();
     uint32_t tokens[N_TOKENS], other[20];
     float *logits = new_logits(), *again = new_logits();
-    SeqId seq = open_seq(engine);
+    SeqId seq = open_seq(engine), fork = 0;
     fill_tokens(tokens, N_TOKENS, 3);
     fill_tokens(other, 20, 99);
-    feed(engine, seq, tokens, N_TOKENS, 32, logits);
-    engine_seq_truncate(engine, seq, 30);
-    feed(engine, seq, other, 20, 20, again);
-    engine_seq_truncate(engine, seq, 30);
-    cr_assert_eq(engine_seq_tokens(engine, seq), 30);
+    feed(engine, seq, tokens, 30, 30, logits);
+    cr_assert(engine_seq_fork(engine, seq, &fork, &error), "%s", error.text);
+    cr_assert_eq(engine_seq_tokens(engine, fork), 30);
+    feed(engine, fork, other, 20, 20, again);
+    feed(engine, seq, tokens + 30, N_TOKENS - 30, 32, logits + 30 * n_vocab);
+    engine_seq_close(engine, fork);
+    engine_seq_close(engine, seq);
+    seq = open_seq(engine);
+    feed(engine, seq, tokens, 30, 30, again);
     feed(engine, seq, tokens + 30, N_TOKENS - 30, 50, again);
     cr_assert_arr_eq(again, logits + 30 * n_vocab, (N_TOKENS - 30) * n_vocab * sizeof *again);
     engine_close(engine);
@@ -258,14 +262,16 @@ Test(test_engine, sequences_of_one_batch_do_not_meet)
     Engine *engine = open_tiny(&model, params_default());
     size_t n_vocab = tiny_model_vocab();
     uint32_t tokens[3][N_TOKENS], rows[60];
-    float *alone[3], *logits;
+    float *alone[3], *logits, *unused = new_logits();
     SeqId seqs[3];
     for (uint32_t i = 0; i < 3; i++) {
         fill_tokens(tokens[i], 20, i * 1000);
         alone[i] = new_logits();
         seqs[i] = open_seq(engine);
         feed(engine, seqs[i], tokens[i], 20, 20, alone[i]);
-        engine_seq_truncate(engine, seqs[i], i * 5);
+        engine_seq_close(engine, seqs[i]);
+        seqs[i] = open_seq(engine);
+        if (i > 0) feed(engine, seqs[i], tokens[i], i * 5, i * 5, unused);
     }
     BatchSpan spans[3] = {
         {seqs[0], 0, 20, 0, LOGITS_LAST}, {seqs[1], 20, 15, 5, LOGITS_NONE}, {seqs[2], 35, 10, 10, LOGITS_ALL}};
@@ -278,6 +284,7 @@ Test(test_engine, sequences_of_one_batch_do_not_meet)
         cr_assert_eq(engine_seq_tokens(engine, seqs[i]), 20);
         free(alone[i]);
     }
+    free(unused);
     engine_close(engine);
 }
 
@@ -387,10 +394,10 @@ Test(test_engine, getters_and_limits)
     cr_assert_str_eq(engine_device_name(engine), kernels_cpu()->name);
     for (int i = 0; i < 3; i++) open_seq(engine);
     SeqId seq = 9;
-    cr_assert_not(engine_seq_open(engine, &seq, &error));
+    cr_assert_not(engine_seq_new(engine, 0, &seq, &error));
     cr_assert_eq(error.code, ERR_BUSY);
     engine_seq_close(engine, 1);
-    cr_assert(engine_seq_open(engine, &seq, &error));
+    cr_assert(engine_seq_new(engine, 0, &seq, &error));
     cr_assert_eq(seq, 1);
     engine_close(engine);
     engine_close(NULL);

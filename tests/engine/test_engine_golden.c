@@ -52,7 +52,7 @@ static double *run_all(Engine *engine, const uint32_t *ids, uint32_t n)
     double *logprobs = calloc((size_t)n * n_vocab, sizeof *logprobs);
     float *logits;
     SeqId seq;
-    cr_assert(engine_seq_open(engine, &seq, &error), "%s", error.text);
+    cr_assert(engine_seq_new(engine, 0, &seq, &error), "%s", error.text);
     BatchSpan span = {seq, 0, n, 0, LOGITS_ALL};
     cr_assert(engine_forward(engine, &(Batch){ids, n, &span, 1}, &logits, &error), "%s", error.text);
     for (size_t i = 0; i < (size_t)n * n_vocab; i++) logprobs[i] = (double)logits[i];
@@ -203,7 +203,7 @@ Test(test_engine_golden, gemma_agrees_with_the_reference_beyond_its_window)
     double sum = 0;
     uint32_t *ids = read_ids(cJSON_GetObjectItem(golden, "ids"), &n);
     cr_assert(engine_open(&params, &engine, &error), "%s", error.text);
-    cr_assert(engine_seq_open(engine, &seq, &error), "%s", error.text);
+    cr_assert(engine_seq_new(engine, 0, &seq, &error), "%s", error.text);
     uint32_t n_vocab = engine_shape(engine)->n_vocab, window = engine_shape(engine)->window_tokens;
     double *row = calloc(n_vocab, sizeof *row);
     cr_assert(row && n > window);

@@ -39,7 +39,7 @@ static float *run_chunks(Engine *engine, uint32_t n, uint32_t chunk)
     uint32_t n_vocab = engine_shape(engine)->n_vocab, ids[128];
     float *all = calloc((size_t)n * n_vocab, sizeof *all), *logits;
     SeqId seq;
-    cr_assert(engine_seq_open(engine, &seq, &error), "%s", error.text);
+    cr_assert(engine_seq_new(engine, 0, &seq, &error), "%s", error.text);
     for (uint32_t i = 0; i < n; i++) ids[i] = (i * 37 + 11) % n_vocab;
     for (uint32_t first = 0; first < n; first += chunk) {
         uint32_t rows = n - first < chunk ? n - first : chunk;

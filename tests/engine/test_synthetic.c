@@ -180,7 +180,7 @@ Test(test_synthetic, engines_run_them)
         cr_assert(engine_open(&params, &engine, &error), "%s", error.text);
         synthetic_free(synthetic);
         threads_free(pool);
-        cr_assert(engine_seq_open(engine, &seq, &error), "%s", error.text);
+        cr_assert(engine_seq_new(engine, 0, &seq, &error), "%s", error.text);
         BatchSpan span = {seq, 0, 3, 0, LOGITS_ALL};
         cr_assert(engine_forward(engine, &(Batch){(uint32_t[]){1, 2, 299}, 3, &span, 1}, &logits, &error), "%s",
                   error.text);
