@@ -49,3 +49,9 @@ typedef struct FakeEngineCounts {
     _Atomic uint32_t last_rows, last_first_pos;
 } FakeEngineCounts;
 const FakeEngineCounts *fake_engine_counts(const Engine *engine);
+
+/*
+ * Are the owners of all pages those that there are: each open sequence that holds one, and the prefix cache, which has
+ * n_cached in all and each at most once? NULL, or what is wrong.
+ */
+const char *fake_engine_check_pages(const Engine *engine, uint32_t n_cached);
