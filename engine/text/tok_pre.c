@@ -16,14 +16,23 @@
 #define LLAMA3(digits)                                                                                                 \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE                                 \
     "\\p{L}\\p{N}]+[\\r\\n]*|" SPACE "*[\\r\\n]+|" SPACE "+(?!" NOT_SPACE ")|" SPACE "+"
+/* Words end where lower case turns to upper case; marks and letters without case go with both. */
+#define CASED_WORD(upper, lower)                                                                                       \
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]" upper "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]" lower
+#define CASED(ending, digits)                                                                                          \
+    CASED_WORD("*", "+")                                                                                               \
+    ending "|" CASED_WORD("+", "*") ending "|" digits "| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n/]*|" SPACE                  \
+                                           "*[\\r\\n]+|" SPACE "+(?!" NOT_SPACE ")|" SPACE "+"
 
 static const TokPreRow rows[] = {
     {"default", {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, false, false},
     {"dbrx", {LLAMA3("\\p{N}{1,3}")}, false, false},
     {"gpt-2", {GPT2}, false, false},
+    {"gpt-4o", {CASED("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "\\p{N}{1,3}")}, false, false},
     {"llama-bpe", {LLAMA3("\\p{N}{1,3}")}, true, true},
     {"qwen2", {LLAMA3("\\p{N}")}, false, false},
     {"smollm", {"\\p{N}", GPT2}, false, false},
+    {"tekken", {CASED("", "\\p{N}")}, true, true},
 };
 
 struct TokPre {

@@ -314,9 +314,9 @@ Test(tokenizer, finds_a_token_by_its_text)
 /* A quadratic algorithm would need minutes for each of these. */
 Test(tokenizer, a_megabyte_of_anything, .timeout = 240)
 {
-    static const char *const units[] = {"a",    " ",  "\n",  "!",         "7",    "é",        "a ",
-                                        "\t\n", "'s", "<x>", "<|im_end|", "\xFF", "\xF0\x9F", "ab!  "};
-    static const char *const pres[] = {"default", "gpt-2", "llama-bpe", "smollm"};
+    static const char *const units[] = {"a",  " ",   "\n",        "!",    "7",        "é",     "a ", "\t\n",
+                                        "'s", "<x>", "<|im_end|", "\xFF", "\xF0\x9F", "ab!  ", "A",  "A\xCC\x81"};
+    static const char *const pres[] = {"default", "gpt-2", "llama-bpe", "smollm", "tekken", "gpt-4o"};
     size_t n = 1 << 20;
     char *text = malloc(n);
     cr_assert_not_null(text);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const rows[] = {"smollm", "gpt-2", "llama-bpe", "default", "qwen2"};
+static const char *const rows[] = {"smollm", "gpt-2", "llama-bpe", "default", "qwen2", "tekken", "gpt-4o"};
 
 static void check_ids(const TokenList *list, const cJSON *expected, const char *what, int number)
 {

@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const char *const rows[] = {"smollm", "gpt-2", "llama-bpe", "default"};
+static const char *const rows[] = {"smollm", "gpt-2", "llama-bpe", "default", "tekken", "gpt-4o"};
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
 static void must(bool ok)
