@@ -17,8 +17,6 @@ bool ISA(rmsnorm)(const RmsNormParams *params, Stream stream);
 bool ISA(matmul)(const MatmulParams *params, Stream stream);
 bool ISA(rope_table)(const RopeTableParams *params, Stream stream);
 bool ISA(rope)(const RopeParams *params, Stream stream);
-bool ISA(kv_append)(const KvAppendParams *params, Stream stream);
-bool ISA(attention)(const AttentionParams *params, Stream stream);
 bool ISA(kv_store)(const KvStoreParams *params, Stream stream);
 bool ISA(attend)(const AttendParams *params, Stream stream);
 bool ISA(glu)(const GluParams *params, Stream stream);

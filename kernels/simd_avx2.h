@@ -149,28 +149,6 @@ SIMD_INLINE void transpose8(__m256 x[8])
     }
 }
 
-/*
- * Sixteen rows of sixteen become columns: quarter by quarter, the upper right one changing places with the lower left.
- */
-SIMD_INLINE void f32x16_transpose(F32x16 x[LANES])
-{
-    __m256 upper_left[8], upper_right[8], lower_left[8], lower_right[8];
-    for (int i = 0; i < 8; i++) {
-        upper_left[i] = x[i].a;
-        upper_right[i] = x[i].b;
-        lower_left[i] = x[8 + i].a;
-        lower_right[i] = x[8 + i].b;
-    }
-    transpose8(upper_left);
-    transpose8(upper_right);
-    transpose8(lower_left);
-    transpose8(lower_right);
-    for (int i = 0; i < 8; i++) {
-        x[i] = (F32x16){upper_left[i], lower_left[i]};
-        x[8 + i] = (F32x16){upper_right[i], lower_right[i]};
-    }
-}
-
 /* x[i] holds rows 2 i and 2 i + 1 of eight: sixteen rows of eight become columns. */
 SIMD_INLINE void f32x16_transpose_pairs(F32x16 x[8])
 {

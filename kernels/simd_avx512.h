@@ -97,32 +97,6 @@ SIMD_INLINE float f32x16_highest(F32x16 x)
     return _mm512_reduce_max_ps(x);
 }
 
-/* Sixteen rows of sixteen become columns. */
-SIMD_INLINE void f32x16_transpose(F32x16 x[LANES])
-{
-    __m512 a[16], b[16];
-    for (int i = 0; i < 16; i += 2) {
-        a[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-        a[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-        b[i] = _mm512_shuffle_ps(a[i], a[i + 2], 0x44);
-        b[i + 1] = _mm512_shuffle_ps(a[i], a[i + 2], 0xEE);
-        b[i + 2] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0x44);
-        b[i + 3] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0xEE);
-    }
-    for (int c = 0; c < 4; c++) {
-        __m512 low_even = _mm512_shuffle_f32x4(b[c], b[4 + c], 0x88),
-               low_odd = _mm512_shuffle_f32x4(b[c], b[4 + c], 0xDD);
-        __m512 high_even = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0x88);
-        __m512 high_odd = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0xDD);
-        x[c] = _mm512_shuffle_f32x4(low_even, high_even, 0x88);
-        x[8 + c] = _mm512_shuffle_f32x4(low_even, high_even, 0xDD);
-        x[4 + c] = _mm512_shuffle_f32x4(low_odd, high_odd, 0x88);
-        x[12 + c] = _mm512_shuffle_f32x4(low_odd, high_odd, 0xDD);
-    }
-}
-
 /* x[i] holds rows 2 i and 2 i + 1 of eight: sixteen rows of eight become columns. */
 SIMD_INLINE void f32x16_transpose_pairs(F32x16 x[8])
 {

@@ -124,18 +124,6 @@ SIMD_INLINE float f32x16_highest(F32x16 x)
     return highest;
 }
 
-/* Sixteen rows of sixteen become columns. */
-SIMD_INLINE void f32x16_transpose(F32x16 x[LANES])
-{
-    for (int i = 0; i < 16; i++) {
-        for (int j = 0; j < i; j++) {
-            float kept = x[i].v[j];
-            x[i].v[j] = x[j].v[i];
-            x[j].v[i] = kept;
-        }
-    }
-}
-
 /* x[i] holds rows 2 i and 2 i + 1 of eight: sixteen rows of eight become columns. */
 SIMD_INLINE void f32x16_transpose_pairs(F32x16 x[8])
 {

@@ -6,8 +6,6 @@
  */
 #pragma once
 #include "kernels/attention/attend.h"
-#include "kernels/attention/attention.h"
-#include "kernels/attention/kv_append.h"
 #include "kernels/attention/kv_store.h"
 #include "kernels/linear/matmul.h"
 #include "kernels/pointwise/embed.h"
@@ -27,8 +25,6 @@ typedef struct KernelTable {
     bool (*matmul)(const MatmulParams *, Stream);
     bool (*rope_table)(const RopeTableParams *, Stream);
     bool (*rope)(const RopeParams *, Stream);
-    bool (*kv_append)(const KvAppendParams *, Stream);
-    bool (*attention)(const AttentionParams *, Stream);
     bool (*kv_store)(const KvStoreParams *, Stream);
     bool (*attend)(const AttendParams *, Stream);
     bool (*glu)(const GluParams *, Stream);

@@ -14,8 +14,6 @@ ROW(rmsnorm, RmsNormParams)
 ROW(matmul, MatmulParams)
 ROW(rope_table, RopeTableParams)
 ROW(rope, RopeParams)
-ROW(kv_append, KvAppendParams)
-ROW(attention, AttentionParams)
 ROW(kv_store, KvStoreParams)
 ROW(attend, AttendParams)
 ROW(glu, GluParams)
@@ -31,8 +29,6 @@ const KernelTable *kernels_ref(void)
         .matmul = run_matmul,
         .rope_table = run_rope_table,
         .rope = run_rope,
-        .kv_append = run_kv_append,
-        .attention = run_attention,
         .kv_store = run_kv_store,
         .attend = run_attend,
         .glu = run_glu,

@@ -10,8 +10,6 @@ const KernelTable *ISA(kernels_table)(void)
         .matmul = ISA(matmul),
         .rope_table = ISA(rope_table),
         .rope = ISA(rope),
-        .kv_append = ISA(kv_append),
-        .attention = ISA(attention),
         .kv_store = ISA(kv_store),
         .attend = ISA(attend),
         .glu = ISA(glu),

@@ -9,7 +9,7 @@
 
 enum {
     TILE_VECTORS = SIMD_TILE_TOKENS < 8 ? 2 : 4, /* of keys, or of channels of values, that are held in registers */
-    TILE_QUERIES = SIMD_TILE_TOKENS < 8 ? 2 : 4, /* that share them */
+    TILE_QUERIES = SIMD_TILE_TOKENS < 8 ? 2 : 6, /* that share them */
 };
 _Static_assert((int)LANES == (int)KV_SECTOR_TOKENS, "a vector of scores is a sector");
 
@@ -200,7 +200,11 @@ SIMD_INLINE void weigh_tile(const Tile *tile, const float *values, uint32_t v_di
 /* As many queries as there are, so that a small group of heads pays for no more than it has. */
 static void score_queries(const Tile *tile, const float *keys, uint32_t k_dim, uint32_t n_sectors)
 {
-    if (TILE_QUERIES >= 4 && tile->n_queries == 4)
+    if (TILE_QUERIES >= 6 && tile->n_queries == 6)
+        score_tile(tile, keys, k_dim, n_sectors, 6);
+    else if (TILE_QUERIES >= 5 && tile->n_queries == 5)
+        score_tile(tile, keys, k_dim, n_sectors, 5);
+    else if (TILE_QUERIES >= 4 && tile->n_queries == 4)
         score_tile(tile, keys, k_dim, n_sectors, 4);
     else if (TILE_QUERIES >= 3 && tile->n_queries == 3)
         score_tile(tile, keys, k_dim, n_sectors, 3);
@@ -212,7 +216,11 @@ static void score_queries(const Tile *tile, const float *keys, uint32_t k_dim, u
 
 static void weigh_queries(const Tile *tile, const float *values, uint32_t v_dim)
 {
-    if (TILE_QUERIES >= 4 && tile->n_queries == 4)
+    if (TILE_QUERIES >= 6 && tile->n_queries == 6)
+        weigh_tile(tile, values, v_dim, 6);
+    else if (TILE_QUERIES >= 5 && tile->n_queries == 5)
+        weigh_tile(tile, values, v_dim, 5);
+    else if (TILE_QUERIES >= 4 && tile->n_queries == 4)
         weigh_tile(tile, values, v_dim, 4);
     else if (TILE_QUERIES >= 3 && tile->n_queries == 3)
         weigh_tile(tile, values, v_dim, 3);
