@@ -54,7 +54,8 @@ Test(test_attend, reference_by_hand)
         for (uint32_t h = 0; h < HEADS; h++) {
             double want[V_DIM];
             attend_by_hand(paged, p, h, want);
-            for (uint32_t c = 0; c < V_DIM; c++) cr_assert_float_eq(*at++, want[c], 1e-6, "row %u, head %u", p, h);
+            for (uint32_t c = 0; c < V_DIM; c++) cr_assert_float_eq(at[c], want[c], 1e-6, "row %u, head %u", p, h);
+            at += V_DIM;
         }
     free(got);
     paged_free(paged);
