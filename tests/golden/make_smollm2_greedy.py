@@ -103,7 +103,7 @@ def load(path, **options):
 def write_exact(path, out):
     """The same weights as fp32, so that no activation is rounded."""
     reader = gguf.GGUFReader(path)
-    writer = gguf.GGUFWriter(out, "llama")
+    writer = gguf.GGUFWriter(out, reader.fields["general.architecture"].contents())
     for key, field in reader.fields.items():
         kind = field.types[0]
         if key.startswith("GGUF.") or key == "general.architecture":
