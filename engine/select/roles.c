@@ -101,7 +101,8 @@ bool roles_parse(const char *text, size_t n, const char *name, const ModelShape 
     while (root && end < text + n && strchr(" \t\r\n", *end) && *end) end++;
     if (!root || end != text + n) {
         cJSON_Delete(root);
-        return error_set_param(error, ERR_INVALID, "roles", "'%.64s' is no JSON from byte %zu on", name,
+        return error_set_param(error, ERR_INVALID, "roles",
+                               "'%.64s' is no JSON from byte %zu on, or too much for the memory", name,
                                end ? (size_t)(end - text) : 0);
     }
     AttnPolicy policy = {.name = "dense", .roles = roles};
