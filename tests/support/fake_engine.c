@@ -446,7 +446,7 @@ static void fill_row(Engine *engine, SeqId seq, uint32_t n, uint64_t value, floa
     const uint32_t *tokens = p->next || p->edit ? read_history(engine, seq, n) : NULL;
     row[next_token(engine, tokens, n, value) % n_vocab] = 20;
     if (p->edit) p->edit(p->edit_arg, tokens, n, row);
-    if (!p->next && !p->script && value % 4001 == 0) row[n_vocab / 2] = NAN;
+    if (!p->next && !p->script && !p->edit && value % 4001 == 0) row[n_vocab / 2] = NAN;
 }
 
 /* ---- passes ---- */

@@ -19,7 +19,7 @@ typedef struct FakeEngineParams {
     uint32_t n_policies;
     /*
      * The id that gets the best logit behind tokens [n]; NULL: token n of script [n_script], then TINY_IM_END; without
-     * a script what the numbers in the pages lead to.
+     * a script or an edit what the numbers in the pages lead to, and now and then a row that is not finite.
      */
     uint32_t (*next)(void *arg, const uint32_t *tokens, uint32_t n);
     void *next_arg;

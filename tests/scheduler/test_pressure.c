@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Too little memory: who gives way, that it goes on as if nothing had been, and that nothing stays behind. */
+#include "tests/scheduler/rig.h"
+#include "tests/support/tiny_model.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE_BYTES = 16384 }; /* of the dense class of the fake engine, f16: 64 tokens of 8 heads */
+
+/* What the model says depends on all that its pages hold. */
+static RigParams tight(uint32_t n_pages)
+{
+    return (RigParams){.engine = {.context = 1024,
+                                  .max_batch_rows = 64,
+                                  .n_layers = FAKE_LAYERS,
+                                  .policies = fake_policies,
+                                  .n_policies = FAKE_POLICIES,
+                                  .kv_bytes = (uint64_t)n_pages * PAGE_BYTES * 2},
+                       .prefill_chunk = 64,
+                       .max_swap_bytes = 1 << 24};
+}
+
+/* Prompts of ids 10 apart are the same. */
+static Request *request_for(RequestId id, uint32_t n_prompt, uint32_t max_tokens, PolicyId policy)
+{
+    Request *request = request_of(id, "");
+    uint32_t *ids = arena_array(&request->arena, n_prompt, sizeof *ids);
+    cr_assert_not_null(ids);
+    for (uint32_t i = 0; i < n_prompt; i++) ids[i] = byte_id((char)('a' + (i * 7 + id % 10) % 26));
+    request->prompt = ids;
+    request->n_prompt = n_prompt;
+    request->max_tokens = max_tokens;
+    request->ignore_eos = true;
+    request->policy = policy;
+    return request;
+}
+
+static void same_answers(const Rig *a, const Rig *b, RequestId id)
+{
+    const ChoiceRecord *x = &a->recorder.requests[id].choices[0], *y = &b->recorder.requests[id].choices[0];
+    cr_assert_eq(x->n_tokens, y->n_tokens);
+    cr_assert_eq(memcmp(x->ids, y->ids, x->n_tokens * sizeof *x->ids), 0, "request %u", (unsigned)id);
+}
+
+static Rig *run_three(const RigParams *params, PolicyId policy)
+{
+    Rig *rig = rig_open(params);
+    for (RequestId id = 1; id <= 3; id++) rig_submit(rig, request_for(id, 100, 250, policy));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    for (RequestId id = 1; id <= 3; id++) {
+        cr_assert_eq(rig->recorder.requests[id].n_done, 1, "%s", rig->recorder.requests[id].error.text);
+        cr_assert_eq(rig->recorder.requests[id].choices[0].n_tokens, 250);
+        cr_assert_eq(rig->recorder.requests[id].n_started, 1);
+    }
+    return rig;
+}
+
+/* With and without a swap store and a prefix cache, whatever the policy. */
+Test(pressure, who_gave_way_goes_on_as_it_would_have)
+{
+    for (PolicyId policy = 0; policy < FAKE_POLICIES; policy++) {
+        RigParams ample = tight(1000);
+        Rig *want = run_three(&ample, policy);
+        cr_assert_eq(want->recorder.stats.preempted, 0);
+        for (int variant = 0; variant < 4; variant++) {
+            RigParams params = tight(7);
+            params.cache = variant & 1;
+            if (variant & 2) params.max_swap_bytes = 0;
+            Rig *rig = run_three(&params, policy);
+            const RequestRecord *records = rig->recorder.requests;
+            for (RequestId id = 1; id <= 3; id++) same_answers(rig, want, id);
+            cr_assert_gt(rig->recorder.stats.preempted, 0);
+            cr_assert_eq(records[1].timings.n_preempted, 0, "who came first never gives way");
+            bool must_swap = policy == 2 && params.max_swap_bytes;
+            cr_assert_eq(rig->recorder.stats.swapped_out_bytes > 0, must_swap);
+            cr_assert_eq(rig->recorder.stats.swapped_in_bytes, rig->recorder.stats.swapped_out_bytes);
+            cr_assert_eq(rig->recorder.stats.swap_bytes, 0);
+            rig_free(rig);
+        }
+        rig_free(want);
+    }
+}
+
+Test(pressure, the_last_of_the_lowest_priority_gives_way)
+{
+    RigParams params = tight(6);
+    params.order = SCHED_PRIORITY;
+    Rig *rig = rig_open(&params);
+    static const int64_t priorities[] = {5, 0, 5};
+    for (RequestId id = 1; id <= 3; id++) {
+        Request *request = request_for(id, 60, 200, 0);
+        request->priority = priorities[id - 1];
+        rig_submit(rig, request);
+    }
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    cr_assert_eq(rig->recorder.requests[2].timings.n_preempted, 0);
+    cr_assert_gt(rig->recorder.requests[3].timings.n_preempted, 0);
+    cr_assert_leq(rig->recorder.requests[1].timings.n_preempted, rig->recorder.requests[3].timings.n_preempted);
+    for (RequestId id = 1; id <= 3; id++) cr_assert_eq(rig->recorder.requests[id].n_done, 1);
+    rig_free(rig);
+}
+
+Test(pressure, what_could_never_fit_is_refused)
+{
+    RigParams params = tight(4);
+    Rig *rig = rig_open(&params);
+    rig_submit(rig, request_for(1, 100, 900, 0));
+    rig_submit(rig, request_for(2, 100, 50, 0));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    cr_assert_eq(rig->recorder.requests[1].error.code, ERR_CONTEXT_LENGTH);
+    cr_assert_str_eq(rig->recorder.requests[1].error.param, "max_tokens");
+    cr_assert_not_null(strstr(rig->recorder.requests[1].error.text, "100 prompt tokens and up to 900"));
+    cr_assert_eq(rig->recorder.requests[2].n_done, 1);
+    rig_free(rig);
+}
+
+/* Choices of one request give way to each other. */
+Test(pressure, choices_that_do_not_fit_together_come_one_after_another)
+{
+    RigParams params = tight(7);
+    Rig *rig = rig_open(&params);
+    Request *request = request_for(1, 100, 250, 0);
+    request->n_choices = 4;
+    rig_submit(rig, request);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    const RequestRecord *record = &rig->recorder.requests[1];
+    cr_assert_eq(record->n_done, 1);
+    cr_assert_gt(record->timings.n_preempted, 0);
+    for (int i = 1; i < 4; i++)
+        cr_assert_eq(memcmp(record->choices[i].ids, record->choices[0].ids, 250 * sizeof(uint32_t)), 0);
+    rig_free(rig);
+}
+
+static uint64_t used_bytes(const Rig *rig)
+{
+    return engine_kv_usage(rig->engine).used_bytes;
+}
+
+/* Steps until the request has given way, and its pages are in the swap store if they have to be. */
+static void run_until_preempted(Rig *rig, bool is_swapped)
+{
+    for (int i = 0; i < 4000; i++) {
+        EngineStats stats = sched_stats(rig->sched);
+        if (stats.preempted && (stats.swap_bytes || !is_swapped)) return;
+        (void)sched_step(rig->sched);
+    }
+    cr_assert_fail("nothing gave way");
+}
+
+Test(pressure, a_cancel_frees_what_gave_way)
+{
+    for (PolicyId policy = 0; policy < FAKE_POLICIES; policy += 2) {
+        RigParams params = tight(7);
+        Rig *rig = rig_open(&params);
+        for (RequestId id = 1; id <= 3; id++) rig_submit(rig, request_for(id, 100, 250, policy));
+        run_until_preempted(rig, policy == 2);
+        for (RequestId id = 3; id >= 1; id--) sched_cancel(rig->sched, id);
+        cr_assert_eq(used_bytes(rig), 0);
+        cr_assert_eq(sched_stats(rig->sched).swap_bytes, 0);
+        cr_assert_eq(fake_engine_counts(rig->engine)->open, 0);
+        cr_assert_eq(rig_run(rig), SCHED_IDLE);
+        for (RequestId id = 1; id <= 3; id++) cr_assert_eq(rig->recorder.requests[id].error.code, ERR_CANCELLED);
+        rig_free(rig);
+    }
+}
+
+static void slow_work(void *arg, uint32_t n_rows, uint32_t n_layers, uint32_t depth)
+{
+    (void)arg;
+    (void)depth;
+    rig_now_usec += (uint64_t)n_rows * n_layers * 100;
+}
+
+/* While its pass is suspended between two layers. */
+Test(pressure, a_cancel_frees_what_is_in_a_suspended_pass)
+{
+    RigParams params = tight(100);
+    params.engine.work = slow_work;
+    params.max_stall_usec = 7000; /* a layer */
+    Rig *rig = rig_open(&params);
+    rig_submit(rig, request_for(1, 300, 5, 0));
+    rig_submit(rig, request_for(2, 300, 5, 0));
+    cr_assert_eq(sched_step(rig->sched), SCHED_READY);
+    cr_assert_eq(fake_engine_counts(rig->engine)->open_passes, 1);
+    sched_cancel(rig->sched, 1);
+    sched_cancel(rig->sched, 2);
+    cr_assert_eq(fake_engine_counts(rig->engine)->open_passes, 0);
+    cr_assert_eq(used_bytes(rig), 0);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    rig_free(rig);
+}
+
+/* Of a prompt that was read before only the last row is computed, and the answer is the same. */
+Test(pressure, a_prompt_that_was_read_is_not_read_again)
+{
+    RigParams params = tight(100);
+    params.cache = true;
+    Rig *rig = rig_open(&params);
+    rig_submit(rig, request_for(1, 200, 100, 0));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    uint32_t rows = fake_engine_counts(rig->engine)->rows;
+    cr_assert_eq(rows, 299);
+    rig_submit(rig, request_for(11, 200, 100, 0));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    const RequestRecord *first = &rig->recorder.requests[1], *second = &rig->recorder.requests[11];
+    cr_assert_eq(memcmp(first->choices[0].ids, second->choices[0].ids, 100 * sizeof(uint32_t)), 0);
+    cr_assert_eq(first->timings.cached_tokens, 0);
+    cr_assert_eq(second->timings.cached_tokens, 199);
+    cr_assert_eq(second->timings.prompt_tokens, 200);
+    cr_assert_eq(fake_engine_counts(rig->engine)->rows, rows + 100);
+    cr_assert_eq(rig->recorder.stats.prefix_queried_tokens, 400);
+    cr_assert_eq(rig->recorder.stats.prefix_hit_tokens, 199);
+    cr_assert_eq(rig->recorder.stats.prompt_tokens, 400);
+    cr_assert_gt(rig->recorder.stats.prefix_pages, 0);
+    rig_free(rig);
+}
+
+/* Log-probabilities of a prompt take its rows, and another salt is another world. */
+Test(pressure, what_the_cache_must_not_save)
+{
+    RigParams params = tight(100);
+    params.cache = true;
+    Rig *rig = rig_open(&params);
+    rig_submit(rig, request_for(1, 100, 5, 0));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    Request *told = request_for(11, 100, 5, 0), *salted = request_for(1, 100, 5, 0);
+    told->want_prompt_logprobs = true;
+    rig_submit(rig, told);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    cr_assert_eq(rig->recorder.requests[11].n_prompt, 100);
+    cr_assert_eq(rig->recorder.requests[11].timings.cached_tokens, 0);
+    salted->id = 2;
+    salted->cache_salt = "salt";
+    salted->n_cache_salt = 4;
+    rig_submit(rig, salted);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    cr_assert_eq(rig->recorder.requests[2].timings.cached_tokens, 0);
+    for (int i = 0; i < 5; i++)
+        cr_assert_eq(rig->recorder.requests[2].choices[0].ids[i], rig->recorder.requests[1].choices[0].ids[i]);
+    rig_free(rig);
+}
