@@ -149,6 +149,27 @@ static bool text_equals(GgufString text, const char *word)
     return text.n == strlen(word) && !memcmp(text.data, word, text.n);
 }
 
+/* What YaRN multiplies queries and keys by: m for a factor of e. */
+static double yarn_magnitude(double factor, double m)
+{
+    return 1 + 0.1 * m * log(factor);
+}
+
+static void read_yarn(KeyReader *reader, ModelShape *shape)
+{
+    RopeYarn *yarn = &shape->rope_yarn;
+    double extrapolation = opt_f32(reader, "rope.scaling.yarn_ext_factor", 1, 0, 1);
+    if (reader->ok && extrapolation != 1)
+        reader->ok = error_set_param(reader->error, ERR_UNSUPPORTED, reader->key, "key '%s' is %g; only 1 is supported",
+                                     reader->key, extrapolation);
+    double all = opt_f32(reader, "rope.scaling.yarn_log_multiplier", 0, 0, 1e3);
+    yarn->beta_fast = opt_f32(reader, "rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6);
+    yarn->beta_slow = opt_f32(reader, "rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6);
+    yarn->factor = opt_f32(reader, "rope.scaling.factor", 0, 1, 1e6); /* without one: refused */
+    double magnitude = yarn_magnitude(yarn->factor, 1) / yarn_magnitude(yarn->factor, all);
+    shape->rope_magnitude *= (float)opt_f32(reader, "rope.scaling.yarn_attn_factor", (float)magnitude, 1e-3, 1e3);
+}
+
 static void read_rope(KeyReader *reader, ModelShape *shape)
 {
     shape->rope_base = opt_f32(reader, "rope.freq_base", 10000, 1, 1e15);
@@ -162,6 +183,10 @@ static void read_rope(KeyReader *reader, ModelShape *shape)
     if (reader->ok)
         reader->ok = gguf_opt_string(reader->gguf, set_key(reader, "rope.scaling.type"), &type, reader->error);
     if (!reader->ok || text_equals(type, "none") || text_equals(type, "longrope")) return; /* that is in tensors */
+    if (text_equals(type, "yarn")) {
+        read_yarn(reader, shape);
+        return;
+    }
     if (text_equals(type, "linear")) {
         shape->rope_linear_factor = opt_f32(reader, "rope.scaling.factor", (float)shape->rope_linear_factor, 1e-3, 1e6);
         return;
@@ -169,7 +194,7 @@ static void read_rope(KeyReader *reader, ModelShape *shape)
     char shown[64];
     copy_text(shown, sizeof shown, type);
     reader->ok = error_set_param(reader->error, ERR_UNSUPPORTED, reader->key,
-                                 "key '%s': RoPE scaling '%s' is not supported (known: none, linear, longrope)",
+                                 "key '%s': RoPE scaling '%s' is not supported (known: none, linear, longrope, yarn)",
                                  reader->key, shown);
 }
 
@@ -236,6 +261,9 @@ bool family_read_shape(const ModelFamily *family, const Gguf *gguf, ModelShape *
     if (!reader.ok) return false;
     count_parameters(gguf, &shape);
     if (!family->read_shape(gguf, &shape, error)) return false;
+    if (shape.rope_yarn.factor != 0 && shape.window_rope_base != 0)
+        return error_set_param(error, ERR_UNSUPPORTED, "rope.scaling.type",
+                               "RoPE scaling 'yarn' is not supported with a base of its own for sliding windows");
     *ret_shape = shape;
     return true;
 }

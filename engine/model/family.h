@@ -17,6 +17,14 @@ typedef struct RopeLlama3 {
     uint32_t original_context; /* tokens */
 } RopeLlama3;
 
+/*
+ * YaRN: pairs that turn at most beta_slow times over the original context are slowed by the factor, those that turn
+ * beta_fast times or more stay, a ramp between. factor 0: none.
+ */
+typedef struct RopeYarn {
+    double factor, beta_fast, beta_slow;
+} RopeYarn;
+
 /* Dimensions of a model; plain data, immutable after load. */
 typedef struct ModelShape {
     char architecture[32]; /* general.architecture */
@@ -27,9 +35,10 @@ typedef struct ModelShape {
     uint32_t rope_dim; /* rotated channels of a head, even, <= head_dim */
     RopeLayout rope_layout;
     double rope_base;
-    double rope_linear_factor;      /* positions are divided by it; 1: none */
-    RopeLlama3 rope_llama3;         /* named shapes only */
-    float rope_magnitude;           /* multiplied into the rotation of Q and K; 1 but for LongRoPE */
+    double rope_linear_factor; /* positions are divided by it; 1: none */
+    RopeLlama3 rope_llama3;    /* named shapes only */
+    RopeYarn rope_yarn;
+    float rope_magnitude;           /* multiplied into the rotation of Q and K; 1 but for LongRoPE and YaRN */
     uint32_t rope_context;          /* tokens to run with: beyond the original ones LongRoPE takes its long factors */
     uint32_t rope_original_context; /* tokens */
     uint32_t window_tokens;         /* what a sliding-window layer sees; 0: there are no such layers */

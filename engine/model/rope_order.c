@@ -24,6 +24,22 @@ static double llama3_divisor(const RopeLlama3 *scaling, double theta)
     return 1 / ((1 - smooth) / scaling->factor + smooth);
 }
 
+/* The place of a pair, in fractions of one, that turns so often over the original context. */
+static double yarn_place(const ModelShape *shape, double turns)
+{
+    return shape->rope_dim * log(shape->rope_original_context / (turns * 2 * M_PI)) / (2 * log(shape->rope_base));
+}
+
+static double yarn_divisor(const ModelShape *shape, uint32_t r)
+{
+    const RopeYarn *yarn = &shape->rope_yarn;
+    if (yarn->factor == 0) return 1;
+    double first = fmax(floor(yarn_place(shape, yarn->beta_fast)), 0);
+    double last = fmin(ceil(yarn_place(shape, yarn->beta_slow)), shape->rope_dim - 1);
+    double slowed = fmin(fmax((r - first) / fmax(last - first, 1e-3), 0), 1);
+    return 1 / (slowed / yarn->factor + 1 - slowed);
+}
+
 static const char *divisors_name(const ModelShape *shape, const Gguf *gguf)
 {
     if (gguf_tensor(gguf, "rope_freqs.weight")) return "rope_freqs.weight";
@@ -70,7 +86,7 @@ static bool sort_pairs(const ModelShape *shape, const Gguf *gguf, Pair *pairs, E
     for (uint32_t r = 0; r < n_pairs; r++) {
         double theta = pow(shape->rope_base, -2.0 * r / shape->rope_dim);
         double divisor = divisors ? (double)divisors[r] : llama3_divisor(&shape->rope_llama3, theta);
-        pairs[r] = (Pair){theta / divisor / shape->rope_linear_factor, r};
+        pairs[r] = (Pair){theta / divisor / yarn_divisor(shape, r) / shape->rope_linear_factor, r};
     }
     qsort(pairs, n_pairs, sizeof *pairs, longest_wavelength_first);
     return true;

@@ -157,6 +157,7 @@ static bool add_shape(cJSON *root, const ModelShape *s, Error *error)
     return added && cJSON_AddNumberToObject(shape, "rope_base", s->rope_base) &&
            cJSON_AddNumberToObject(shape, "rope_linear_factor", s->rope_linear_factor) &&
            cJSON_AddNumberToObject(shape, "rope_llama3_factor", s->rope_llama3.factor) &&
+           cJSON_AddNumberToObject(shape, "rope_yarn_factor", s->rope_yarn.factor) &&
            cJSON_AddBoolToObject(shape, "tied_output", s->tied_output);
 }
 

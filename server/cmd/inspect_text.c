@@ -120,6 +120,8 @@ static void print_shape(Page *page, const ModelShape *s)
     if (s->window_tokens && s->full_layer_period) PRINT(page, ", one layer in %u sees all", s->full_layer_period);
     PRINT(page, "\nRoPE          base %g over %u channels", s->rope_base, s->rope_dim);
     if (s->rope_linear_factor != 1) PRINT(page, ", positions divided by %g", s->rope_linear_factor);
+    if (s->rope_yarn.factor != 0)
+        PRINT(page, ", YaRN times %g (trained at %u)", s->rope_yarn.factor, s->rope_original_context);
     if (s->rope_llama3.factor != 0)
         PRINT(page, ", long wavelengths times %g (trained at %u)", s->rope_llama3.factor,
               s->rope_llama3.original_context);

@@ -150,3 +150,24 @@ Test(test_families, wild_values_are_refused)
     cr_assert(read_shape("gemma3.final_logit_softcapping", true, 0, &shape) && shape.final_softcap == 0);
     cr_assert(read_shape("gemma3.final_logit_softcapping", true, 12, &shape) && shape.final_softcap == 12);
 }
+
+/* One magnitude serves both kinds of layers, but only one kind would be scaled. */
+Test(test_families, yarn_beside_a_base_for_windows_is_refused)
+{
+    static const char *const settings[] = {"arch=gemma3", "window=12", "yarn=4", "original_context=64"};
+    TinyModel model = tiny_model_default();
+    Buffer bytes;
+    Gguf *gguf;
+    const ModelFamily *family;
+    ModelShape shape;
+    buffer_init(&bytes, 1 << 24);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) cr_assert(tiny_model_set(&model, settings[i]));
+    cr_assert(tiny_model_build(&model, &bytes, &error), "%s", error.text);
+    cr_assert(gguf_open_memory(bytes.data, bytes.n, "tiny", &gguf, &error), "%s", error.text);
+    cr_assert(family_find(gguf, &family, &error), "%s", error.text);
+    cr_expect_not(family_read_shape(family, gguf, &shape, &error));
+    cr_expect_eq(error.code, ERR_UNSUPPORTED);
+    cr_expect(strstr(error.text, "yarn"), "%s", error.text);
+    gguf_close(gguf);
+    buffer_done(&bytes);
+}

@@ -147,7 +147,7 @@ Test(test_family, insane_values_are_named)
         {"llama.rope.dimension_count", NULL, 7, false},
         {"llama.rope.dimension_count", NULL, 10, false},
         {"llama.rope.dimension_count", NULL, 0, false},
-        {"llama.rope.scaling.type", "yarn", 0, false},
+        {"llama.rope.scaling.type", "dynamic", 0, false},
         {"llama.rope.scaling.factor", NULL, 0, true},
         {"llama.vocab_size", NULL, 8, false},
         {"llama.expert_count", NULL, 8, false},
@@ -192,6 +192,53 @@ Test(test_family, linear_rope_scaling)
     const Key none[] = {{"llama.rope.scaling.type", "none", 0, false}, {"llama.rope.scaling.factor", NULL, 4, true}};
     cr_assert(read_shape(NULL, none, 2, false, &s), "%s", error.text);
     cr_assert_eq(s.rope_linear_factor, 1);
+}
+
+Test(test_family, yarn)
+{
+    ModelShape s;
+    Key keys[] = {{"llama.rope.scaling.type", "yarn", 0, false},
+                  {"llama.rope.scaling.factor", NULL, 4, true},
+                  {"llama.rope.scaling.original_context_length", NULL, 32, false},
+                  {"llama.rope.scaling.yarn_log_multiplier", NULL, 1, true}};
+    cr_assert(read_shape(NULL, keys, 3, false, &s), "%s", error.text);
+    cr_assert(s.rope_yarn.factor == 4 && s.rope_yarn.beta_fast == 32 && s.rope_yarn.beta_slow == 1);
+    cr_assert(s.rope_original_context == 32 && s.rope_linear_factor == 1);
+    cr_assert_float_eq(s.rope_magnitude, 1 + 0.1 * log(4), 1e-6);
+    cr_assert(read_shape(NULL, keys, 4, false, &s), "%s", error.text);
+    cr_assert_float_eq(s.rope_magnitude, 1, 1e-6);
+    keys[3].number = 0.5;
+    cr_assert(read_shape(NULL, keys, 4, false, &s), "%s", error.text);
+    cr_assert_float_eq(s.rope_magnitude, (1 + 0.1 * log(4)) / (1 + 0.05 * log(4)), 1e-6);
+    keys[3] = (Key){"llama.rope.scaling.yarn_attn_factor", NULL, 1.5, true};
+    cr_assert(read_shape(NULL, keys, 4, false, &s), "%s", error.text);
+    cr_assert_float_eq(s.rope_magnitude, 1.5, 1e-6);
+}
+
+Test(test_family, insane_yarn_is_named)
+{
+    static const Key bad[] = {
+        {"llama.rope.scaling.factor", NULL, 0.5, true},
+        {"llama.rope.scaling.factor", NULL, NAN, true},
+        {"llama.rope.scaling.original_context_length", NULL, 0, false},
+        {"llama.rope.scaling.yarn_ext_factor", NULL, 0.5, true},
+        {"llama.rope.scaling.yarn_ext_factor", NULL, -1, true},
+        {"llama.rope.scaling.yarn_attn_factor", NULL, 0, true},
+        {"llama.rope.scaling.yarn_log_multiplier", NULL, -1, true},
+        {"llama.rope.scaling.yarn_beta_fast", NULL, 0, true},
+        {"llama.rope.scaling.yarn_beta_slow", NULL, INFINITY, true},
+    };
+    ModelShape s;
+    Key keys[] = {{"llama.rope.scaling.type", "yarn", 0, false}, {"llama.rope.scaling.factor", NULL, 4, true}, {0}};
+    cr_assert_not(read_shape(NULL, keys, 1, false, &s));
+    cr_assert(strstr(error.text, "llama.rope.scaling.factor"), "without a factor: %s", error.text);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        bool is_factor = !strcmp(bad[i].name, keys[1].name);
+        keys[is_factor ? 1 : 2] = bad[i];
+        cr_assert_not(read_shape(NULL, keys, is_factor ? 2 : 3, false, &s), "%s %g", bad[i].name, bad[i].number);
+        cr_assert(strstr(error.text, bad[i].name), "'%s' does not name %s", error.text, bad[i].name);
+        keys[1].number = 4;
+    }
 }
 
 Test(test_family, a_vocabulary_is_needed)

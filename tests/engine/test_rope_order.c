@@ -147,6 +147,36 @@ Test(test_rope_order, linear_scaling)
     cr_assert_float_eq(theta[0], 0.0025, 1e-15);
 }
 
+Test(test_rope_order, yarn)
+{
+    ModelShape shape = shape_of(64, 64, ROPE_HALF_SPLIT);
+    double theta[32];
+    shape.rope_original_context = 512;
+    shape.rope_yarn = (RopeYarn){4, 32, 1};
+    cr_assert(family_rope_theta(&shape, NULL, theta, &error));
+    /* 32 turns over 512 tokens are at pair 3.2, so the ramp begins at 3; one turn is at 15.2, so it ends at 16 */
+    for (int r = 0; r < 32; r++) {
+        double slowed = r <= 3 ? 0 : r >= 16 ? 1 : (r - 3) / 13.0;
+        cr_expect_float_eq(theta[31 - r] / pow(1e4, -r / 32.0), slowed / 4 + 1 - slowed, 1e-12, "pair %d", r);
+    }
+}
+
+/* Whatever numbers a file has, pairs end up between their own velocity and that divided by the factor. */
+Test(test_rope_order, yarn_of_odd_numbers_stays_in_range)
+{
+    static const double bases[] = {1, 1.0000001, 2, 1e15}, turns[] = {1e-3, 1, 1e6};
+    static const uint32_t contexts[] = {1, 2, 1 << 28};
+    for (size_t i = 0; i < 4 * 3 * 3 * 3; i++) {
+        ModelShape shape = shape_of(8, 8, ROPE_INTERLEAVED);
+        double theta[4];
+        shape.rope_base = bases[i % 4];
+        shape.rope_original_context = contexts[i / 4 % 3];
+        shape.rope_yarn = (RopeYarn){16, turns[i / 12 % 3], turns[i / 36]};
+        cr_assert(family_rope_theta(&shape, NULL, theta, &error));
+        for (int j = 0; j < 4; j++) cr_expect(theta[j] > 0 && theta[j] <= 1, "%zu: %g", i, theta[j]);
+    }
+}
+
 static bool theta_with_divisors(DType type, uint64_t n, const float *divisors, double *theta)
 {
     ModelShape shape = shape_of(8, 8, ROPE_INTERLEAVED);

@@ -7,7 +7,8 @@
 The weights follow from a seed and the tensors' names (tests/support/tiny_model.c; make_tiny_llama.py checks them bit by
 bit). The test program writes a file, and this script loads its tensors into the family's model of transformers. Contexts
 are longer than the windows. llama.cpp reads the same file, which shows that its keys and names mean what others mean by
-them; it computes in less precision, so it is only compared. It takes no Phi 3 without tokens that this vocabulary lacks.
+them; it computes in less precision, so it is only compared. It takes no Phi 3 without tokens that this vocabulary lacks,
+and reads neither yarn_beta_fast nor yarn_attn_factor for these families.
 
 A case holds the settings for tiny_model_set, the token ids, the log-probability of each next token, and all of the last
 row's.
@@ -39,9 +40,12 @@ CASES = (
     {"arch": "phi3", "tied": 0, "original_context": 64},
     {"arch": "phi3", "tied": 0, "original_context": 256, "context": 256, "rope_dim": 8},
     {"arch": "llama", "tied": 0, "head_dim": 32},
+    {"arch": "llama", "yarn": 8, "original_context": 64, "head_dim": 32},
+    {"arch": "qwen2", "qkv_bias": 1, "yarn": 4, "original_context": 128, "rope_base": 1000000},
+    {"arch": "qwen3", "yarn": 4, "original_context": 64, "yarn_beta_fast": 4, "yarn_attn_factor": 1.25},
 )
 DEFAULTS = {"layers": 2, "embd": 64, "ff": 128, "heads": 4, "kv_heads": 2, "head_dim": 16, "context": 512,
-            "rope_base": 10000, "tied": 1, "qkv_bias": 0, "window": 0, "original_context": 0, "rope_dim": 0}
+            "rope_base": 10000, "tied": 1, "qkv_bias": 0, "window": 0, "original_context": 0, "rope_dim": 0, "yarn": 0, "yarn_beta_fast": 0, "yarn_attn_factor": 0}
 CLASSES = {"qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
            "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
            "gemma2": (transformers.Gemma2Config, transformers.Gemma2ForCausalLM),
@@ -78,6 +82,9 @@ def make_config(case, tensors):
             rope |= {"rope_type": "longrope", "original_max_position_embeddings": case["original_context"],
                      "short_factor": tensors["rope_factors_short.weight"].tolist(),
                      "long_factor": tensors["rope_factors_long.weight"].tolist()}
+    if case["yarn"]:
+        rope |= {"rope_type": "yarn", "factor": float(case["yarn"]), "original_max_position_embeddings": case["original_context"],
+                 "beta_fast": case["yarn_beta_fast"] or None, "attention_factor": case["yarn_attn_factor"] or None}
     return CLASSES[arch][0](**settings, rope_parameters=rope)
 
 
@@ -141,7 +148,7 @@ def make_case(tool, changes, folder):
     n_vocab = len(tensors["token_embd.weight"])
     ids = [(17 + i * i * 31 + i * 7) % n_vocab for i in range(N_TOKENS)]
     logprobs = make_logprobs(case, tensors, ids)
-    if case["arch"] != "phi3":
+    if case["arch"] != "phi3" and not case["yarn_attn_factor"]:
         compare_with_llama_cpp(case, path, ids, logprobs)
     following = logprobs[torch.arange(N_TOKENS - 1), torch.tensor(ids[1:])]
     return {"settings": settings, "ids": ids, "next": [round(x, 6) for x in following.tolist()],

@@ -243,7 +243,7 @@ static bool add_tensors(Build *build)
         return false;
     if (!build->model->tied && !add_embedding(build, "output.weight")) return false;
     if (build->model->rope_freqs && !add_rope_freqs(build)) return false;
-    if (build->model->original_context && !add_rope_factors(build)) return false;
+    if (build->model->original_context && build->model->yarn == 0 && !add_rope_factors(build)) return false;
     for (uint32_t layer = 0; layer < build->model->n_layers; layer++)
         if (!add_layer(build, layer)) return false;
     return true;
@@ -272,6 +272,17 @@ static void add_long_rope(GgufWriter *writer, const TinyModel *m)
     add_f32(writer, m, "rope.scaling.attn_factor", (float)sqrt(1 + stretch));
 }
 
+static void add_yarn(GgufWriter *writer, const TinyModel *m)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", m->arch);
+    gguf_writer_string(writer, key, "yarn");
+    add_f32(writer, m, "rope.scaling.factor", m->yarn);
+    add_u32(writer, m, "rope.scaling.original_context_length", m->original_context);
+    if (m->yarn_beta_fast != 0) add_f32(writer, m, "rope.scaling.yarn_beta_fast", m->yarn_beta_fast);
+    if (m->yarn_attn_factor != 0) add_f32(writer, m, "rope.scaling.yarn_attn_factor", m->yarn_attn_factor);
+}
+
 static void add_metadata(GgufWriter *writer, const TinyModel *m)
 {
     char name[64];
@@ -291,7 +302,10 @@ static void add_metadata(GgufWriter *writer, const TinyModel *m)
     add_u32(writer, m, "rope.dimension_count", rope_dim_of(m));
     add_u32(writer, m, "vocab_size", tiny_vocab_size());
     if (m->window) add_u32(writer, m, "attention.sliding_window", m->window);
-    if (m->original_context) add_long_rope(writer, m);
+    if (m->yarn != 0)
+        add_yarn(writer, m);
+    else if (m->original_context)
+        add_long_rope(writer, m);
     tiny_vocab_write(writer, m->pre, m->add_bos);
 }
 
@@ -355,6 +369,9 @@ static const struct {
     {"arch", SETTING_TEXT, offsetof(TinyModel, arch)},
     {"window", SETTING_U32, offsetof(TinyModel, window)},
     {"original_context", SETTING_U32, offsetof(TinyModel, original_context)},
+    {"yarn", SETTING_F32, offsetof(TinyModel, yarn)},
+    {"yarn_beta_fast", SETTING_F32, offsetof(TinyModel, yarn_beta_fast)},
+    {"yarn_attn_factor", SETTING_F32, offsetof(TinyModel, yarn_attn_factor)},
     {"rope_dim", SETTING_U32, offsetof(TinyModel, rope_dim)},
     {"seed", SETTING_U64, offsetof(TinyModel, seed)},
     {"layers", SETTING_U32, offsetof(TinyModel, n_layers)},

@@ -13,9 +13,11 @@ typedef struct TinyModel {
     uint64_t seed;
     uint32_t n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim;
     uint32_t context;
-    uint32_t window;           /* of sliding-window layers; 0: none */
-    uint32_t original_context; /* phi3: LongRoPE with two sets of factors; 0: none */
-    uint32_t rope_dim;         /* 0: head_dim */
+    uint32_t window;                        /* of sliding-window layers; 0: none */
+    uint32_t original_context;              /* phi3: LongRoPE with two sets of factors; with yarn, its own; 0: none */
+    float yarn;                             /* factor of YaRN; 0: none */
+    float yarn_beta_fast, yarn_attn_factor; /* 0: not in the file */
+    uint32_t rope_dim;                      /* 0: head_dim */
     float rope_base;
     bool tied;       /* no output.weight */
     bool rope_freqs; /* the factors of Llama 3 in rope_freqs.weight */
