@@ -7,44 +7,77 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-static Engine *open_engine(void)
+typedef struct Setting {
+    uint32_t max_batch, prefill_chunk;
+    uint32_t kv_tokens; /* of the dense policy, for which there is memory; 0: enough for all */
+    CacheMode cache;
+    const char *kv_types;
+} Setting;
+
+static const uint8_t streams[] = {0, 1, 1, 0}; /* 2 layers, 2 KV heads */
+static const HeadRoles roles = {.name = "half", .streams = streams};
+static const AttnPolicy policies[] = {
+    {.name = "dense"},
+    {.name = "stream", .roles = &roles, .sink = 64, .recent_prefill = 64, .recent_decode = 64},
+    {.name = "two windows", .roles = &roles, .sink = 64, .recent_prefill = 128, .recent_decode = 64},
+};
+enum { N_POLICIES = 3 };
+
+static Engine *open_engine(const Setting *setting)
 {
     TinyModel model = tiny_model_default();
     char path[64];
     Error error;
     Engine *engine = NULL;
     cr_assert(tiny_model_temp(&model, path, sizeof path, &error), "%s", error.text);
-    const EngineParams params = {.model_path = path,
-                                 .max_sequences = 1,
-                                 .max_batch_rows = 64,
-                                 .max_logit_rows = 16,
-                                 .n_threads = 1,
-                                 .kv_types = {{KV_F32, KV_F32, KV_F32}},
-                                 .world = 1};
+    EngineParams params = {.model_path = path,
+                           .max_sequences = setting->max_batch,
+                           .max_passes = 3,
+                           .policies = policies,
+                           .n_policies = N_POLICIES,
+                           .max_batch_rows = 64,
+                           .max_logit_rows = 16,
+                           .n_threads = 1,
+                           .world = 1};
+    cr_assert(kv_types_parse(setting->kv_types, &params.kv_types, &error), "%s", error.text);
     bool ok = engine_open(&params, &engine, &error);
+    if (ok && setting->kv_tokens) {
+        params.kv_bytes = engine_need_bytes(engine, 0, setting->kv_tokens);
+        engine_close(engine);
+        ok = engine_open(&params, &engine, &error);
+    }
     unlink(path);
     cr_assert(ok, "%s", error.text);
     return engine;
 }
 
 /* Runs the requests to their ends. */
-static Recorder *run(uint32_t prefill_chunk, Request **requests, uint32_t n)
+static Recorder *run_in(const Setting *setting, Request **requests, uint32_t n)
 {
     Recorder *recorder = calloc(1, sizeof *recorder);
     cr_assert_not_null(recorder);
-    Engine *engine = open_engine();
-    const WorkerParams params = {.engine = engine, .max_queue = n, .prefill_chunk = prefill_chunk, .max_events = 8};
+    Engine *engine = open_engine(setting);
+    const WorkerParams params = {.engine = engine,
+                                 .max_queue = n,
+                                 .max_batch = setting->max_batch,
+                                 .max_passes = 3,
+                                 .prefill_chunk = setting->prefill_chunk,
+                                 .max_stall_ms = 1,
+                                 .max_swap_bytes = 1 << 24,
+                                 .cache = setting->cache,
+                                 .max_events = 8};
     Worker *worker;
     Error error;
     cr_assert(worker_start(&params, &worker, &error), "%s", error.text);
     for (uint32_t i = 0; i < n; i++) cr_assert(worker_submit(worker, requests[i], &error), "%s", error.text);
     uint64_t end_usec = clock_now_usec() + 60 * 1000000;
-    for (uint32_t n_over = 0; n_over < n;) {
+    for (uint32_t n_over = 0; n_over < n || recorder->stats.finished < n;) {
         Event event;
         if (worker_poll(worker, &event)) {
             n_over += event.kind == EVENT_DONE || event.kind == EVENT_FAILED;
@@ -55,8 +88,15 @@ static Recorder *run(uint32_t prefill_chunk, Request **requests, uint32_t n)
         cr_assert_lt(clock_now_usec(), end_usec);
     }
     worker_free(worker);
+    cr_assert(setting->cache != CACHE_OFF || engine_kv_usage(engine).used_bytes == 0);
     engine_close(engine);
     return recorder;
+}
+
+static Recorder *run(uint32_t prefill_chunk, Request **requests, uint32_t n)
+{
+    const Setting setting = {.max_batch = 1, .prefill_chunk = prefill_chunk, .kv_types = "f32"};
+    return run_in(&setting, requests, n);
 }
 
 static Request *prompt_of_40(RequestId id, float temperature)
@@ -113,4 +153,63 @@ Test(worker_model, prompt_logprobs_agree_with_those_of_generation)
         cr_assert_float_eq(echoed->requests[2].prompt[40 + i].sample.logprob, choice->tokens[i].sample.logprob, 1e-6);
     free(generated);
     free(echoed);
+}
+
+/* Shared beginnings, own ends, answers that reach beyond the windows. */
+static Request *request_of_many(RequestId id, uint32_t policy)
+{
+    static const char *const ends[] = {"lives by the river.", "sleeps.", "has eaten nothing for a week", "?"};
+    char prompt[256];
+    snprintf(prompt, sizeof prompt, "The quick brown fox jumps over the lazy dog, and the dog, as dogs are, %s%.*s",
+             ends[id % 4], (int)(id * 13 % 90),
+             "While it does so, it thinks of nothing, or of the things that foxes "
+             "think of when nobody looks.");
+    Request *request = request_of(id, prompt);
+    request->max_tokens = 180;
+    request->ignore_eos = true;
+    request->policy = policy;
+    request->n_choices = id == 3 ? 3 : 1;
+    request->sampling.temperature = id % 2 ? 0 : 0.8f;
+    request->sampling.seed = id;
+    return request;
+}
+
+static void compare_answers(const Recorder *got, const Recorder *want, RequestId id, const char *what)
+{
+    cr_expect_eq(got->requests[id].n_done, 1, "%s", got->requests[id].error.text);
+    for (uint32_t c = 0; c < (id == 3 ? 3 : 1); c++)
+        cr_expect_eq(memcmp(got->requests[id].choices[c].ids, want->requests[id].choices[c].ids,
+                            sizeof want->requests[id].choices[c].ids),
+                     0, "%s, request %u, choice %u", what, (unsigned)id, c);
+}
+
+/*
+ * Many at once, their prefill cut into pieces, in memory for two of them, or for three and the prefix cache: every
+ * answer is the one that the request gets alone.
+ */
+Test(worker_model, in_little_memory_all_answers_are_those_of_requests_alone)
+{
+    enum { N = 9 };
+    static const char *const types[] = {"f32", "full=int8,stream=bf16"};
+    for (int t = 0; t < 2; t++) {
+        const Setting alone = {.max_batch = 1, .prefill_chunk = 64, .kv_types = types[t]};
+        const Setting tight = {.max_batch = 5, .prefill_chunk = 48, .kv_tokens = 640, .kv_types = types[t]};
+        Setting cached = tight;
+        cached.kv_tokens = 1100;
+        cached.cache = t ? CACHE_EXACT : CACHE_ON;
+        Request *requests[2][N];
+        for (RequestId id = 1; id <= N; id++)
+            for (int i = 0; i < 2; i++) requests[i][id - 1] = request_of_many(id, id % N_POLICIES);
+        Recorder *in_tight = run_in(&tight, requests[0], N), *in_cached = run_in(&cached, requests[1], N);
+        cr_expect_gt(in_tight->stats.preempted, 0);
+        cr_expect_gt(in_cached->stats.prefix_hit_tokens, 0);
+        for (RequestId id = 1; id <= N; id++) {
+            Recorder *want = run_in(&alone, (Request *[]){request_of_many(id, id % N_POLICIES)}, 1);
+            compare_answers(in_tight, want, id, types[t]);
+            compare_answers(in_cached, want, id, types[t]);
+            free(want);
+        }
+        free(in_tight);
+        free(in_cached);
+    }
 }
