@@ -63,7 +63,7 @@ void job_start(Job *job, const SequenceTools *tools, uint32_t n_cached)
     tools->stats->prompt_tokens += n_cached;
     tools->stats->prefix_queried_tokens += request->n_prompt;
     tools->stats->prefix_hit_tokens += n_cached;
-    job_post_early(job, (Event){.kind = EVENT_STARTED});
+    job_post_early(job, (Event){.kind = EVENT_STARTED, .progress = {.done = n_cached, .total = request->n_prompt}});
 }
 
 bool job_make_others(Job *job, Error *error)

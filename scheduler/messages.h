@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "engine/sample/sampler.h"
 #include "engine/sample/stop.h"
+#include "scheduler/prefix_end.h"
 
 typedef uint64_t RequestId; /* never reused in a process; 0 is none */
 
@@ -95,8 +96,11 @@ typedef struct RequestTimings {
     uint64_t queue_usec, prefill_usec, decode_usec; /* until it started, until its first token, from there on */
     uint32_t n_preempted;                           /* times, over all choices */
     uint32_t prompt_tokens, cached_tokens, completion_tokens; /* completion: over all choices, end tokens too */
-    uint8_t cache_end;                                        /* PrefixEnd: why the cached tokens ended there */
+    uint32_t known_tokens;                                    /* of the prompt, to the cache, usable or not */
+    PrefixEnd cache_end;                                      /* why the cached tokens ended where they do */
 } RequestTimings;
+
+enum { STATS_KV_KINDS = 3 };
 
 /* Counters since start; gauges of the moment. */
 typedef struct EngineStats {
@@ -109,6 +113,8 @@ typedef struct EngineStats {
     uint32_t running, waiting; /* sequences */
     uint64_t kv_bytes_used, kv_bytes_total, kv_tokens_used, kv_tokens_total, swap_bytes;
     uint32_t kv_pages_used, prefix_pages, prefix_nodes; /* of the pages, the prefix tree owns so many */
+    uint32_t kv_pages_of[STATS_KV_KINDS];               /* used, by kind of class: full, stream, window */
+    uint32_t kv_images;                                 /* of open pages, used */
 } EngineStats;
 
 typedef struct Event {
@@ -120,7 +126,7 @@ typedef struct Event {
         FinishReason finish;   /* EVENT_CHOICE_DONE */
         struct {
             uint32_t done, total;
-        } progress;             /* EVENT_PROGRESS, tokens */
+        } progress;             /* EVENT_STARTED (done: found in the cache) and EVENT_PROGRESS, tokens of the prompt */
         RequestTimings timings; /* EVENT_DONE */
         Error *error;           /* EVENT_FAILED: now the loop's */
         EngineStats *stats;     /* EVENT_STATS: now the loop's */

@@ -7,6 +7,7 @@
  */
 #pragma once
 #include "engine/engine.h"
+#include "scheduler/prefix_end.h"
 
 typedef struct PrefixCache PrefixCache;
 
@@ -24,14 +25,6 @@ typedef struct PrefixKey {
     const char *salt; /* [n_salt]; may be NULL when n_salt is 0 */
     uint32_t n_salt;
 } PrefixKey;
-
-typedef enum PrefixEnd {
-    PREFIX_WHOLE,   /* all that may match did */
-    PREFIX_NEW,     /* nobody went further than this */
-    PREFIX_DIFFERS, /* others went on with another token */
-    PREFIX_EVICTED, /* the pages that follow were given up */
-    PREFIX_WINDOW,  /* no checkpoint further on */
-} PrefixEnd;
 
 /* Where a live sequence stands in the tree: keeps its node, and with it the path there, from eviction. */
 typedef struct PrefixCursor {

@@ -305,6 +305,8 @@ EngineStats sched_stats(const Sched *sched)
     stats.kv_tokens_used = usage.used_tokens;
     stats.kv_tokens_total = usage.total_tokens;
     stats.kv_pages_used = usage.n_pages_used;
+    for (size_t i = 0; i < STATS_KV_KINDS; i++) stats.kv_pages_of[i] = usage.n_pages_of[i];
+    stats.kv_images = usage.n_images_used;
     stats.swap_bytes = sched->swap.used_bytes;
     if (sched->params.cache) {
         PrefixStats prefix = prefix_cache_stats(sched->params.cache);

@@ -55,6 +55,12 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
+static void note_cache(RequestTimings *timings, PrefixEnd end, uint32_t n_known)
+{
+    timings->cache_end = end;
+    timings->known_tokens = n_known;
+}
+
 bool sequence_attach(Sequence *sequence, const SequenceTools *tools, uint32_t *ret_cached, Error *error)
 {
     const Request *request = sequence->job->request;
@@ -73,7 +79,7 @@ bool sequence_attach(Sequence *sequence, const SequenceTools *tools, uint32_t *r
             engine_seq_close(tools->engine, sequence->seq);
             return false;
         }
-        if (sequence->job->state == JOB_WAITING) sequence->job->timings.cache_end = (uint8_t)end;
+        if (sequence->job->state == JOB_WAITING) note_cache(&sequence->job->timings, end, sequence->cursor.n_known);
     }
     sequence->state = SEQUENCE_RUNNING;
     *ret_cached = n_cached;

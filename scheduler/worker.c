@@ -309,6 +309,13 @@ bool worker_submit(Worker *worker, Request *request, Error *error)
     return true;
 }
 
+void worker_set_queue(Worker *worker, uint32_t max_queue, uint64_t max_queue_tokens)
+{
+    uint32_t most = worker->max_live - worker->params.max_batch;
+    worker->params.max_queue = max_queue < most ? max_queue : most;
+    worker->params.max_queue_tokens = max_queue_tokens;
+}
+
 uint32_t worker_retry_after_seconds(const Worker *worker)
 {
     double n_waiting = (double)(worker->n_submitted - atomic_load(&worker->n_left));

@@ -136,11 +136,37 @@ static void write_timings(const ApiAnswer *answer, JsonOut *out)
 {
     const RequestTimings *timings = &answer->timings;
     uint32_t read = timings->prompt_tokens - timings->cached_tokens;
-    json_rawf(out, ",\"longwave\":{\"timings\":{\"queue_ms\":%.3f,\"prefill_ms\":%.3f,\"decode_ms\":%.3f",
+    json_rawf(out, "\"timings\":{\"queue_ms\":%.3f,\"prefill_ms\":%.3f,\"decode_ms\":%.3f",
               (double)timings->queue_usec / 1e3, (double)timings->prefill_usec / 1e3,
               (double)timings->decode_usec / 1e3);
-    json_rawf(out, ",\"prefill_tokens_per_second\":%.3f,\"decode_tokens_per_second\":%.3f}}",
+    json_rawf(out, ",\"prefill_tokens_per_second\":%.3f,\"decode_tokens_per_second\":%.3f",
               per_second(read, timings->prefill_usec), per_second(timings->completion_tokens, timings->decode_usec));
+    json_rawf(out, ",\"preemptions\":%u}", timings->n_preempted);
+}
+
+static void write_cache(const ApiAnswer *answer, JsonOut *out)
+{
+    const ApiDivergence *divergence = &answer->divergence;
+    json_rawf(out, "\"cache\":{\"matched\":%u,\"divergence\":", answer->timings.cached_tokens);
+    if (!divergence->reason) {
+        json_raw(out, "null}");
+        return;
+    }
+    if (divergence->place.message == PROMPT_MAP_NONE)
+        json_raw(out, "{\"message\":null");
+    else
+        json_rawf(out, "{\"message\":%u", divergence->place.message);
+    json_rawf(out, ",\"character\":%u,\"token\":%u,\"reason\":\"%s\"}}", divergence->place.character, divergence->token,
+              divergence->reason);
+}
+
+static void write_longwave(const ApiAnswer *answer, JsonOut *out)
+{
+    json_raw(out, ",\"longwave\":{");
+    write_timings(answer, out);
+    json_raw(out, ",");
+    write_cache(answer, out);
+    json_raw(out, "}");
 }
 
 static void write_usage(const ApiAnswer *answer, JsonOut *out)
@@ -158,7 +184,7 @@ void api_answer_write_finish(const ApiAnswer *answer, uint32_t choice, bool fina
     json_rawf(out, "{\"index\":%u,", choice);
     json_raw(out, forms[answer->kind].finish);
     json_rawf(out, ",\"logprobs\":null,\"finish_reason\":\"%s\"}]", api_finish_name(answer->choices[choice].finish));
-    if (final) write_timings(answer, out);
+    if (final) write_longwave(answer, out);
     frame_close(answer, out);
 }
 
@@ -169,6 +195,15 @@ void api_answer_write_usage_frame(const ApiAnswer *answer, JsonOut *out)
     write_usage(answer, out);
     json_raw(out, "}");
     sse_data_end(out);
+}
+
+void api_answer_write_progress(const ApiAnswer *answer, const ApiProgress *progress, JsonOut *out)
+{
+    frame_open(answer, out);
+    json_rawf(out, "],\"longwave\":{\"progress\":{\"prompt\":%u,\"total\":%u,\"cached\":%u,\"processed\":%u",
+              progress->prompt, progress->total, progress->cached, progress->processed);
+    json_rawf(out, ",\"ms\":%.3f}}", progress->ms);
+    frame_close(answer, out);
 }
 
 static void write_choice(const ApiAnswer *answer, uint32_t choice, JsonOut *out)
@@ -190,6 +225,6 @@ void api_answer_write_object(const ApiAnswer *answer, JsonOut *out)
     for (uint32_t i = 0; i < answer->n_choices; i++) write_choice(answer, i, out);
     json_raw(out, "]");
     write_usage(answer, out);
-    write_timings(answer, out);
+    write_longwave(answer, out);
     json_raw(out, "}");
 }

@@ -7,6 +7,7 @@
 #include "engine/text/tokenizer.h"
 #include "scheduler/messages.h"
 #include "server/json_out.h"
+#include "server/prompt_map.h"
 
 typedef enum AnswerKind { ANSWER_CHAT, ANSWER_COMPLETION } AnswerKind;
 
@@ -16,11 +17,23 @@ typedef struct ApiChoice {
     Buffer text;                           /* not yet written */
     Buffer logprobs[ANSWER_LOGPROB_PARTS]; /* items without brackets; chat uses the first only */
     uint64_t offset_chars;                 /* code points of all tokens so far, for text_offset */
-    uint64_t last_token_usec;              /* monotonic; 0: none yet */
     bool any_token;
     bool done;
     FinishReason finish;
 } ApiChoice;
+
+/* Where and why a prompt was not in the cache any more. */
+typedef struct ApiDivergence {
+    const char *reason; /* NULL: it was, as far as could be */
+    uint32_t token;
+    PromptPlace place;
+} ApiDivergence;
+
+/* Of the reading of a prompt, tokens. */
+typedef struct ApiProgress {
+    uint32_t prompt, total, cached, processed; /* prompt: which one; processed: cached ones too */
+    double ms;                                 /* since it began */
+} ApiProgress;
 
 typedef struct ApiAnswer {
     AnswerKind kind;
@@ -32,7 +45,8 @@ typedef struct ApiAnswer {
     uint32_t n_top_logprobs;
     uint32_t n_choices;
     ApiChoice *choices;
-    RequestTimings timings; /* summed over the requests that are done */
+    RequestTimings timings;   /* summed over the requests that are done */
+    ApiDivergence divergence; /* of the first prompt */
 } ApiAnswer;
 
 /* The caller has filled the plain fields. */
@@ -52,5 +66,6 @@ void api_answer_write_role(const ApiAnswer *answer, uint32_t choice, JsonOut *ou
 void api_answer_write_delta(ApiAnswer *answer, uint32_t choice, JsonOut *out);
 void api_answer_write_finish(const ApiAnswer *answer, uint32_t choice, bool final, JsonOut *out);
 void api_answer_write_usage_frame(const ApiAnswer *answer, JsonOut *out);
+void api_answer_write_progress(const ApiAnswer *answer, const ApiProgress *progress, JsonOut *out);
 /* The whole answer. */
 void api_answer_write_object(const ApiAnswer *answer, JsonOut *out);

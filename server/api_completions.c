@@ -19,7 +19,7 @@ static bool add_text(ApiJob *job, const ApiParams *params, const cJSON *item, co
                         .add_special = true};
     bool ok = generation_check_bytes(job, n, path, error) &&
               tok_encode(job->model->tokenizer, &encode, &tokens, error) &&
-              generation_add_prompt(job, params, &tokens, path, error);
+              generation_add_prompt(job, params, &tokens, path, NULL, error);
     token_list_done(&tokens);
     return ok;
 }
@@ -28,7 +28,7 @@ static bool add_ids(ApiJob *job, const ApiParams *params, const cJSON *list, con
 {
     TokenList tokens = {0};
     bool ok = api_ids_read(list, path, tok_n_vocab(job->model->tokenizer), &tokens, error) &&
-              generation_add_prompt(job, params, &tokens, path, error);
+              generation_add_prompt(job, params, &tokens, path, NULL, error);
     token_list_done(&tokens);
     return ok;
 }

@@ -104,8 +104,14 @@ void api_metrics(Server *server, Exchange *exchange, const char *tail)
     Buffer body;
     Error error;
     buffer_init(&body, MAX_PAGE_BYTES);
-    const char *model = server->model ? server->model->names[0] : "";
-    if (metrics_write(&server->metrics, model, clock_now_usec(), &body, &error))
+    const ServedModel *model = server->model;
+    MetricsInfo info = {.model = "", .kv_type = ""};
+    if (model)
+        info = (MetricsInfo){.model = model->names[0],
+                             .kv_type = model->kv_type,
+                             .page_tokens = model->kv_page_tokens,
+                             .n_pages = model->n_kv_pages};
+    if (metrics_write(&server->metrics, &info, clock_now_usec(), &body, &error))
         exchange_reply(
             exchange,
             &(HttpReply){.status = 200, .body = &body, .content_type = "text/plain; version=0.0.4; charset=utf-8"});

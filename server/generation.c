@@ -81,19 +81,20 @@ static void finish_whole(Generation *generation)
 
 /* ---- events ---- */
 
+static void observe_tokens(Generation *generation, const TokensPayload *tokens)
+{
+    Metrics *metrics = &generation->server->metrics;
+    if (tokens->gap_usec) metrics_observe(metrics, METRICS_INTER_TOKEN, (double)tokens->gap_usec / 1e6);
+    if (!generation->first_token_usec && tokens->step_usec > generation->arrival_usec)
+        metrics_observe(metrics, METRICS_TTFT, (double)(tokens->step_usec - generation->arrival_usec) / 1e6);
+    if (!generation->first_token_usec) generation->first_token_usec = clock_now_usec();
+    generation->n_written += tokens->n_tokens;
+}
+
 static void on_tokens(Generation *generation, uint32_t choice, const TokensPayload *tokens)
 {
     Error error;
-    Metrics *metrics = &generation->server->metrics;
-    uint64_t now = clock_now_usec();
-    uint64_t *last = &generation->answer.choices[choice].last_token_usec;
-    if (*last)
-        metrics_observe(metrics, METRICS_INTER_TOKEN, (double)(now - *last) / 1e6);
-    else
-        metrics_observe(metrics, METRICS_TTFT, (double)(now - generation->arrival_usec) / 1e6);
-    *last = now;
-    if (!generation->first_token_usec) generation->first_token_usec = now;
-    generation->n_written += tokens->n_tokens;
+    observe_tokens(generation, tokens);
     if (generation->ids) answer_ids_add(&generation->ids[choice], tokens);
     if (!api_answer_add_tokens(&generation->answer, choice, tokens, &error)) {
         generation_fail(generation, (int)error.code, &error);
@@ -140,18 +141,8 @@ static void on_choice_done(Generation *generation, uint32_t choice, FinishReason
     buffer_done(&frames);
 }
 
-static void observe_timings(Generation *generation, const RequestTimings *timings)
+static void observe_timings(Metrics *metrics, const RequestTimings *timings)
 {
-    Metrics *metrics = &generation->server->metrics;
-    RequestTimings *sum = &generation->answer.timings;
-    sum->queue_usec += timings->queue_usec;
-    sum->prefill_usec += timings->prefill_usec;
-    sum->decode_usec += timings->decode_usec;
-    sum->prompt_tokens += timings->prompt_tokens;
-    sum->cached_tokens += timings->cached_tokens;
-    sum->completion_tokens += timings->completion_tokens;
-    metrics->prompt_tokens += timings->prompt_tokens;
-    metrics->cached_tokens += timings->cached_tokens;
     metrics_observe(metrics, METRICS_QUEUE, (double)timings->queue_usec / 1e6);
     metrics_observe(metrics, METRICS_PREFILL, (double)timings->prefill_usec / 1e6);
     metrics_observe(metrics, METRICS_DECODE, (double)timings->decode_usec / 1e6);
@@ -161,11 +152,37 @@ static void observe_timings(Generation *generation, const RequestTimings *timing
     metrics_observe(metrics, METRICS_GENERATION_TOKENS, timings->completion_tokens);
 }
 
+static void add_timings(RequestTimings *sum, const RequestTimings *timings)
+{
+    sum->queue_usec += timings->queue_usec;
+    sum->prefill_usec += timings->prefill_usec;
+    sum->decode_usec += timings->decode_usec;
+    sum->prompt_tokens += timings->prompt_tokens;
+    sum->cached_tokens += timings->cached_tokens;
+    sum->completion_tokens += timings->completion_tokens;
+    sum->n_preempted += timings->n_preempted;
+}
+
+static void set_divergence(Generation *generation, const RequestTimings *timings)
+{
+    static const char *const reasons[] = {[PREFIX_NEW] = "new",
+                                          [PREFIX_DIFFERS] = "differs",
+                                          [PREFIX_EVICTED] = "evicted",
+                                          [PREFIX_WINDOW] = "no_checkpoint"};
+    uint32_t end = timings->cache_end;
+    if (end >= sizeof reasons / sizeof *reasons || !reasons[end]) return;
+    generation->answer.divergence = (ApiDivergence){.reason = reasons[end],
+                                                    .token = timings->known_tokens,
+                                                    .place = prompt_map_find(generation->map, timings->known_tokens)};
+}
+
 static void on_part_done(Part *part, const RequestTimings *timings)
 {
     Generation *generation = part->generation;
     generation_part_close(part);
-    observe_timings(generation, timings);
+    observe_timings(&generation->server->metrics, timings);
+    add_timings(&generation->answer.timings, timings);
+    if (!part->index) set_divergence(generation, timings);
     if (generation->n_open) return;
     if (generation->n_choices_left) {
         Error error;
@@ -178,14 +195,27 @@ static void on_part_done(Part *part, const RequestTimings *timings)
     }
 }
 
-static void on_started(Part *part)
+/* processed: tokens of the prompt, those found in the cache among them. */
+static void on_progress(Part *part, uint32_t processed, uint32_t total)
 {
-    uint64_t now = clock_now_usec();
-    if (part->started) return;
-    part->started = true;
-    generation_part_unqueue(part);
-    throughput_started(&part->generation->server->throughput, part->n_prompt, now);
-    if (!part->generation->started_usec) part->generation->started_usec = now;
+    Generation *generation = part->generation;
+    Buffer frames;
+    JsonOut out;
+    if (!part->started) {
+        part->started = true;
+        part->started_usec = clock_now_usec();
+        part->n_cached = processed;
+    }
+    if (!generation->progress) return;
+    ApiProgress progress = {.prompt = part->index,
+                            .total = total,
+                            .cached = part->n_cached,
+                            .processed = processed,
+                            .ms = (double)(clock_now_usec() - part->started_usec) / 1e3};
+    generation_begin_frames(&out, &frames);
+    api_answer_write_progress(&generation->answer, &progress, &out);
+    (void)!send_frames(generation, &out);
+    buffer_done(&frames);
 }
 
 void generation_on_event(InboxEntry *entry, Event *event)
@@ -196,7 +226,8 @@ void generation_on_event(InboxEntry *entry, Event *event)
     if (event->choice >= generation->n_choices) return;
     switch (event->kind) {
     case EVENT_STARTED:
-        on_started(part);
+    case EVENT_PROGRESS:
+        on_progress(part, event->progress.done, event->progress.total);
         break;
     case EVENT_TOKENS:
         on_part_tokens(part, event->choice, event->tokens);
@@ -213,7 +244,6 @@ void generation_on_event(InboxEntry *entry, Event *event)
         generation_fail(generation, (int)error.code, &error);
         break;
     }
-    case EVENT_PROGRESS:
     case EVENT_STATS:
     case EVENT_STOPPED:
         break;
@@ -231,7 +261,6 @@ uint32_t generation_abort(Server *server, const char *id)
         generation_fail(generation, ERR_CANCELLED, &error);
         n++;
     }
-    server->metrics.aborted += n;
     return n;
 }
 

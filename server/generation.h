@@ -8,6 +8,7 @@
 #include "server/api_answer.h"
 #include "server/api_job.h"
 #include "server/api_params.h"
+#include "server/prompt_map.h"
 
 enum { GENERATION_MAX_PROMPTS = 256 };
 
@@ -20,6 +21,7 @@ typedef struct GenerationPlan {
     uint32_t policy;
     bool stream, include_usage, want_logprobs, progress;
     uint32_t n_top_logprobs;
+    PromptMap *map;    /* of the first prompt */
     const char *model; /* one of the served names */
     char request_id[130];
 } GenerationPlan;
@@ -31,9 +33,12 @@ void generation_start(Server *server, Exchange *exchange, AnswerKind kind, bool 
 LW_CHECK bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *error);
 /* Pool thread. Refuses a text of n bytes that cannot fit the context, before any work is put into it. */
 LW_CHECK bool generation_check_bytes(const ApiJob *job, size_t n, const char *param, Error *error);
-/* Pool thread. Adds one prompt, checks that it fits; param: the field that an error names; takes nothing. */
+/*
+ * Pool thread. Adds one prompt, checks that it fits; param: the field that an error names; messages: those of a chat,
+ * or NULL; takes nothing.
+ */
 LW_CHECK bool generation_add_prompt(ApiJob *job, const ApiParams *params, const TokenList *tokens, const char *param,
-                                    Error *error);
+                                    const cJSON *messages, Error *error);
 
 /* For /v1/abort: id of the answer or the client's request_id. How many ended. */
 uint32_t generation_abort(Server *server, const char *id);

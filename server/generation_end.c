@@ -13,14 +13,8 @@ void generation_plan_free(GenerationPlan *plan)
         request_free(plan->requests[i]);
         buffer_done(&plan->echo[i]);
     }
+    prompt_map_free(plan->map);
     free(plan);
-}
-
-void generation_part_unqueue(Part *part)
-{
-    Server *server = part->generation->server;
-    server->n_queued--;
-    server->queued_tokens -= part->n_prompt;
 }
 
 void generation_part_close(Part *part)
@@ -29,7 +23,6 @@ void generation_part_close(Part *part)
     if (!part->open) return;
     part->open = false;
     inbox_remove(&server->inbox, &part->entry);
-    if (!part->started) generation_part_unqueue(part);
     server->n_live--;
     part->generation->n_open--;
 }
@@ -50,6 +43,7 @@ void generation_free(Generation *generation)
     if (generation->exchange) exchange_set_owner(generation->exchange, NULL, NULL);
     for (uint32_t i = 0; generation->ids && i < generation->answer.n_choices; i++) answer_ids_done(&generation->ids[i]);
     free(generation->ids);
+    prompt_map_free(generation->map);
     api_answer_done(&generation->answer);
     free(generation->parts);
     free(generation);
@@ -61,13 +55,17 @@ void generation_free(Generation *generation)
 static RequestTimings seen_timings(const Generation *generation)
 {
     uint64_t now = clock_now_usec();
-    uint64_t started = generation->started_usec ? generation->started_usec : now;
+    uint64_t started = generation->parts[0].started ? generation->parts[0].started_usec : now;
     uint64_t first = generation->first_token_usec ? generation->first_token_usec : now;
+    if (first < started) first = started; /* another prompt's */
     RequestTimings timings = {.queue_usec = started - generation->arrival_usec,
                               .prefill_usec = first - started,
                               .decode_usec = now - first,
                               .completion_tokens = generation->n_written};
-    for (uint32_t i = 0; i < generation->n_parts; i++) timings.prompt_tokens += generation->parts[i].n_prompt;
+    for (uint32_t i = 0; i < generation->n_parts; i++) {
+        timings.prompt_tokens += generation->parts[i].n_prompt;
+        timings.cached_tokens += generation->parts[i].n_cached;
+    }
     return timings;
 }
 
@@ -107,6 +105,7 @@ void generation_log(const Generation *generation, const char *end, unsigned stat
         {"prompt_tokens", LOG_WHOLE, .whole = timings.prompt_tokens},
         {"cached_tokens", LOG_WHOLE, .whole = timings.cached_tokens},
         {"completion_tokens", LOG_WHOLE, .whole = timings.completion_tokens},
+        {"preemptions", LOG_WHOLE, .whole = timings.n_preempted},
         {"queue_ms", LOG_REAL, .real = (double)timings.queue_usec / 1e3},
         {"prefill_ms", LOG_REAL, .real = (double)timings.prefill_usec / 1e3},
         {"decode_ms", LOG_REAL, .real = (double)timings.decode_usec / 1e3},
@@ -123,7 +122,7 @@ static void on_closed(void *owner)
     Generation *generation = owner;
     exchange_set_logged(generation->exchange);
     generation->exchange = NULL;
-    generation->server->metrics.client_gone++;
+    generation->server->metrics.aborted[METRICS_GONE]++;
     generation_log(generation, "client_gone", generation->answer.stream ? 200 : http_error_row(ERR_CANCELLED)->status,
                    NULL);
     generation_free(generation);
@@ -154,14 +153,21 @@ static void fail_stream(Generation *generation, int kind, const Error *error)
     buffer_done(&frame);
 }
 
+static MetricsAbort abort_reason(int kind)
+{
+    if (kind == ERR_CANCELLED) return METRICS_ABORT;
+    if (kind == ERR_DEADLINE) return METRICS_TIMEOUT;
+    return kind == HTTP_ERR_DRAINING ? METRICS_SHUTDOWN : METRICS_FAILURE;
+}
+
 void generation_fail(Generation *generation, int kind, const Error *error)
 {
     const HttpErrorRow *row = http_error_row(kind);
     bool stream = generation->answer.stream;
     if (row->status == 500) log_write(LOG_ERROR, generation->parts[0].entry.id, "request failed: %s", error->text);
-    generation_log(generation, error->code == ERR_CANCELLED ? "aborted" : "failed", stream ? 200 : row->status,
-                   row->code);
+    generation_log(generation, kind == ERR_CANCELLED ? "aborted" : "failed", stream ? 200 : row->status, row->code);
     exchange_set_logged(generation->exchange);
+    generation->server->metrics.aborted[abort_reason(kind)]++;
     if (stream)
         fail_stream(generation, kind, error);
     else

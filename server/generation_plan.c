@@ -177,7 +177,7 @@ static bool decode_echo(const ApiJob *job, const TokenList *tokens, Buffer *echo
 }
 
 bool generation_add_prompt(ApiJob *job, const ApiParams *params, const TokenList *tokens, const char *param,
-                           Error *error)
+                           const cJSON *messages, Error *error)
 {
     GenerationPlan *plan = job->user;
     uint32_t max_tokens = 0;
@@ -186,6 +186,7 @@ bool generation_add_prompt(ApiJob *job, const ApiParams *params, const TokenList
         return error_set_param(error, ERR_INVALID, param, "more than %d answers in one request",
                                GENERATION_MAX_PROMPTS);
     if (!fit(job, params, tokens->n, param, &max_tokens, error)) return false;
+    if (!plan->map && !prompt_map_new(job->model->tokenizer, tokens, messages, &plan->map, error)) return false;
     Request *request = request_new(0, tokens->n * sizeof(uint32_t) + REQUEST_SLACK_BYTES);
     if (!request) return error_set(error, ERR_NO_MEMORY, "no memory for a request");
     request->max_tokens = max_tokens;

@@ -7,20 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All of a call or nothing. What the engine may still begin at once does not wait. */
-static bool check_queue(const Server *server, const GenerationPlan *plan, Error *error)
-{
-    const ServerLimits *limits = &server->limits;
-    uint64_t n_tokens = 0, room = (uint64_t)limits->max_queue + server->max_running;
-    for (uint32_t i = 0; i < plan->n_requests; i++) n_tokens += plan->requests[i]->n_prompt;
-    if (server->n_live + plan->n_requests > room)
-        return error_set(error, ERR_BUSY, "the queue is full: %u requests wait; try again later", server->n_queued);
-    if (server->queued_tokens && server->queued_tokens + n_tokens > limits->max_queue_tokens)
-        return error_set(error, ERR_BUSY, "%llu prompt tokens wait, %llu more are too many; try again later",
-                         (unsigned long long)server->queued_tokens, (unsigned long long)n_tokens);
-    return true;
-}
-
 /* Its beginning, for who has asked to see it. */
 static void log_prompt(const Server *server, const Request *request)
 {
@@ -63,10 +49,7 @@ static bool submit_part(Generation *generation, Request **request, uint32_t inde
     *request = NULL;
     part->open = true;
     generation->n_open++;
-    uint64_t now = clock_now_usec();
-    if (!server->n_live++) server->work_since_usec = now;
-    throughput_queued(&server->throughput, server->n_queued++, now);
-    server->queued_tokens += n_prompt;
+    if (!server->n_live++) server->work_since_usec = clock_now_usec();
     inbox_add(&server->inbox, &part->entry);
     return true;
 }
@@ -86,13 +69,16 @@ static void fill_answer(Generation *generation, const ApiJob *job, const Generat
     answer->n_choices = plan->n_requests * plan->n_choices;
 }
 
-static Generation *generation_new(ApiJob *job, const GenerationPlan *plan, Error *error)
+/* Takes the plan's map. */
+static Generation *generation_new(ApiJob *job, GenerationPlan *plan, Error *error)
 {
     Generation *generation = calloc(1, sizeof *generation);
     if (!generation) goto no_memory;
     generation->server = job->server;
     memcpy(generation->request_id, plan->request_id, sizeof plan->request_id);
     generation->n_choices = plan->n_choices;
+    generation->progress = plan->progress;
+    generation->map = plan->map;
     generation->parts = calloc(plan->n_requests, sizeof *generation->parts);
     fill_answer(generation, job, plan);
     if (plan->kind == ANSWER_CHAT) {
@@ -103,6 +89,7 @@ static Generation *generation_new(ApiJob *job, const GenerationPlan *plan, Error
     generation->n_parts = plan->n_requests;
     generation->n_choices_left = generation->answer.n_choices;
     generation->arrival_usec = plan->requests[0]->arrival_usec;
+    plan->map = NULL;
     return generation;
 
 no_memory:
@@ -143,7 +130,7 @@ static bool open_stream(Generation *generation, Error *error)
 
 static bool launch(Generation *generation, GenerationPlan *plan, Error *error)
 {
-    if (!check_queue(generation->server, plan, error) || !add_echoes(generation, plan, error)) return false;
+    if (!add_echoes(generation, plan, error)) return false;
     for (uint32_t i = 0; i < plan->n_requests; i++)
         if (!submit_part(generation, &plan->requests[i], i, error)) return false;
     snprintf(generation->answer.id, sizeof generation->answer.id, "%s-%08llx%016llx",

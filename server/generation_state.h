@@ -13,6 +13,8 @@ typedef struct Part {
     Generation *generation;
     uint32_t index;
     uint32_t n_prompt;
+    uint32_t n_cached;
+    uint64_t started_usec;
     bool open, started;
 } Part;
 
@@ -25,11 +27,13 @@ struct Generation {
     uint32_t n_choices; /* of one part */
     uint32_t n_parts, n_open, n_choices_left;
     Part *parts;          /* [n_parts] */
+    PromptMap *map;       /* of the first prompt */
     AnswerIds *ids;       /* [answer.n_choices]; NULL: the answers are not remembered */
     uint32_t last_choice; /* its finish frame waits for the timings */
     uint64_t arrival_usec, last_write_usec;
-    uint64_t started_usec, first_token_usec; /* the first part's, as seen here; 0: not yet */
-    uint32_t n_written;                      /* tokens of all choices so far */
+    bool progress;             /* is wanted */
+    uint64_t first_token_usec; /* of all parts, as seen here; 0: not yet */
+    uint32_t n_written;        /* tokens of all choices so far */
 };
 
 /* generation.c: what the inbox delivers. */
@@ -39,8 +43,6 @@ void generation_begin_frames(JsonOut *out, Buffer *frames);
 /* generation_end.c */
 void generation_plan_free(GenerationPlan *plan);
 void generation_part_close(Part *part);
-/* It waits no more. */
-void generation_part_unqueue(Part *part);
 /* The generation is the exchange's owner from here on: it ends when the client leaves. */
 void generation_link(Generation *generation, Exchange *exchange);
 /* Whatever still runs is cancelled; nobody waits for its events. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/metrics.h"
+#include "base/clock.h"
 #include "server/json_out.h"
 
 #include <stdio.h>
@@ -50,10 +51,12 @@ void metrics_count_rejected(Metrics *metrics, int kind)
     metrics->rejected[kind > 0 && kind < HTTP_ERR_COUNT ? kind : ERR_INTERNAL]++;
 }
 
+/* ---- the page ---- */
+
 /* Prometheus escapes backslash, quote and line end in label values, as JSON does. */
 typedef struct Page {
     JsonOut out;
-    const char *model;
+    const MetricsInfo *info;
 } Page;
 
 static void head(Page *page, const char *name, const char *type, const char *help)
@@ -67,7 +70,7 @@ static void head(Page *page, const char *name, const char *type, const char *hel
 static void labels(Page *page, const char *name)
 {
     json_rawf(&page->out, "%s{model_name=", name);
-    json_string(&page->out, page->model);
+    json_string(&page->out, page->info->model);
     json_raw(&page->out, ",engine=\"0\"");
 }
 
@@ -83,87 +86,182 @@ static void single(Page *page, const char *name, const char *type, const char *h
     value(page, number);
 }
 
+/* One value of a name with a label of its own. */
+static void labelled(Page *page, const char *name, const char *label, const char *word, double number)
+{
+    labels(page, name);
+    json_rawf(&page->out, ",%s=\"%s\"", label, word);
+    value(page, number);
+}
+
 static void write_histogram(Page *page, const HistogramInfo *info, const Histogram *histogram)
 {
-    char name[80], bucket_name[96];
+    char name[80], part[96];
     snprintf(name, sizeof name, "vllm:%s", info->name);
-    snprintf(bucket_name, sizeof bucket_name, "%s_bucket", name);
+    snprintf(part, sizeof part, "%s_bucket", name);
     head(page, name, "histogram", info->help);
     uint64_t below = 0;
     for (size_t i = 0; i < METRICS_MAX_BUCKETS && info->bound[i] > 0; i++) {
+        char bound[32];
         below += histogram->bucket[i];
-        labels(page, bucket_name);
-        json_rawf(&page->out, ",le=\"%g\"", info->bound[i]);
-        value(page, (double)below);
+        snprintf(bound, sizeof bound, "%g", info->bound[i]);
+        labelled(page, part, "le", bound, (double)below);
     }
-    labels(page, bucket_name);
-    json_raw(&page->out, ",le=\"+Inf\"");
-    value(page, (double)histogram->count);
-    snprintf(bucket_name, sizeof bucket_name, "%s_sum", name);
-    labels(page, bucket_name);
+    labelled(page, part, "le", "+Inf", (double)histogram->count);
+    snprintf(part, sizeof part, "%s_sum", name);
+    labels(page, part);
     value(page, histogram->sum);
-    snprintf(bucket_name, sizeof bucket_name, "%s_count", name);
-    labels(page, bucket_name);
+    snprintf(part, sizeof part, "%s_count", name);
+    labels(page, part);
     value(page, (double)histogram->count);
+}
+
+/* ---- of the engine ---- */
+
+typedef enum StatKind { STAT_U32, STAT_U64 } StatKind;
+
+typedef struct StatRow {
+    const char *name, *type, *help;
+    StatKind kind;
+    size_t offset; /* in EngineStats */
+} StatRow;
+
+#define U32(member) STAT_U32, offsetof(EngineStats, member)
+#define U64(member) STAT_U64, offsetof(EngineStats, member)
+
+static const StatRow stat_rows[] = {
+    {"vllm:num_requests_running", "gauge", "Sequences that the engine computes.", U32(running)},
+    {"vllm:num_requests_waiting", "gauge", "Sequences that wait for the engine.", U32(waiting)},
+    {"vllm:num_preemptions_total", "counter", "Sequences that gave up their pages for others.", U64(preempted)},
+    {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up.", U64(prefix_queried_tokens)},
+    {"vllm:prefix_cache_hits_total", "counter", "Prompt tokens found.", U64(prefix_hit_tokens)},
+    {"vllm:prompt_tokens_total", "counter", "Prompt tokens read or found.", U64(prompt_tokens)},
+    {"vllm:generation_tokens_total", "counter", "Tokens written.", U64(generated_tokens)},
+    {"vllm:corrupted_requests_total", "counter", "Requests with non-finite logits.", U64(non_finite)},
+    {"longwave_engine_steps_total", "counter", "Finished engine steps.", U64(steps)},
+    {"longwave_requests_cancelled_total", "counter", "Requests that the engine stopped early.", U64(cancelled)},
+    {"longwave_requests_finished_total", "counter", "Requests that the engine finished.", U64(finished)},
+    {"longwave_requests_failed_total", "counter", "Requests that failed in the engine.", U64(failed)},
+    {"longwave_kv_tokens", "gauge", "Tokens that the used KV memory could hold.", U64(kv_tokens_used)},
+    {"longwave_kv_tokens_limit", "gauge", "Tokens that the KV memory can hold.", U64(kv_tokens_total)},
+    {"longwave_kv_limit_bytes", "gauge", "Bytes of KV memory.", U64(kv_bytes_total)},
+    {"longwave_prefix_cache_pages", "gauge", "Pages that the prefix cache owns or shares.", U32(prefix_pages)},
+    {"longwave_prefix_cache_nodes", "gauge", "Nodes of the prefix cache's tree.", U32(prefix_nodes)},
+    {"longwave_swap_bytes", "gauge", "Copies of pages of preempted sequences.", U64(swap_bytes)},
+    {"longwave_swap_out_bytes_total", "counter", "Bytes of pages copied out at preemption.", U64(swapped_out_bytes)},
+    {"longwave_swap_in_bytes_total", "counter", "Bytes of pages copied back.", U64(swapped_in_bytes)},
+};
+
+static double read_stat(const EngineStats *engine, const StatRow *row)
+{
+    const char *at = (const char *)engine + row->offset;
+    return row->kind == STAT_U32 ? (double)*(const uint32_t *)at : (double)*(const uint64_t *)at;
+}
+
+static void write_pages(Page *page, const EngineStats *engine)
+{
+    static const char *const kinds[STATS_KV_KINDS] = {"full", "stream", "window"};
+    head(page, "longwave_kv_pages", "gauge", "Pages in use, by pool and place.");
+    for (size_t i = 0; i < STATS_KV_KINDS + 1; i++) {
+        labels(page, "longwave_kv_pages");
+        json_rawf(&page->out, ",pool=\"%s\",place=\"host\"", i < STATS_KV_KINDS ? kinds[i] : "image");
+        value(page, i < STATS_KV_KINDS ? engine->kv_pages_of[i] : engine->kv_images);
+    }
+    head(page, "longwave_kv_bytes", "gauge", "KV memory in use, by place.");
+    labelled(page, "longwave_kv_bytes", "place", "host", (double)engine->kv_bytes_used);
+}
+
+static void write_phases(Page *page, const EngineStats *engine)
+{
+    head(page, "longwave_step_seconds_total", "counter", "Time of the engine's work, by phase.");
+    labelled(page, "longwave_step_seconds_total", "phase", "prefill", (double)engine->prefill_usec / 1e6);
+    labelled(page, "longwave_step_seconds_total", "phase", "decode", (double)engine->decode_usec / 1e6);
+    head(page, "longwave_steps_total", "counter", "Pieces of the engine's work, by phase.");
+    labelled(page, "longwave_steps_total", "phase", "prefill", (double)engine->prefill_steps);
+    labelled(page, "longwave_steps_total", "phase", "decode", (double)engine->decode_steps);
+    head(page, "longwave_step_rows_total", "counter", "Tokens that went through the layers, by phase.");
+    labelled(page, "longwave_step_rows_total", "phase", "prefill", (double)engine->prefill_rows);
+    labelled(page, "longwave_step_rows_total", "phase", "decode", (double)engine->decode_rows);
+}
+
+static void write_infos(Page *page)
+{
+    const MetricsInfo *info = page->info;
+    head(page, "vllm:cache_config_info", "gauge", "The KV memory: tokens of a block, and how many there are.");
+    labels(page, "vllm:cache_config_info");
+    json_rawf(&page->out, ",block_size=\"%u\",num_gpu_blocks=\"%u\",cache_dtype=", info->page_tokens, info->n_pages);
+    json_string(&page->out, info->kv_type);
+    value(page, 1);
+    head(page, "vllm:lora_requests_info", "gauge", "Adapters in use: there are none.");
+    labels(page, "vllm:lora_requests_info");
+    json_raw(&page->out, ",max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"");
+    value(page, (double)clock_unix_seconds());
 }
 
 static void write_engine(Page *page, const EngineStats *engine, uint64_t now_usec)
 {
-    double usage = engine->kv_tokens_total ? (double)engine->kv_tokens_used / engine->kv_tokens_total : 0;
+    double usage = engine->kv_bytes_total ? (double)engine->kv_bytes_used / (double)engine->kv_bytes_total : 0;
     double idle = engine->last_step_usec && now_usec > engine->last_step_usec
                       ? (double)(now_usec - engine->last_step_usec) / 1e6
                       : 0;
-    single(page, "vllm:num_requests_running", "gauge", "Requests that the engine computes.", engine->running);
-    single(page, "vllm:num_requests_waiting", "gauge", "Requests that wait for the engine.", engine->waiting);
-    single(page, "vllm:kv_cache_usage_perc", "gauge", "Part of the KV cache in use, 0 to 1.", usage);
-    single(page, "vllm:prompt_tokens_total", "counter", "Prompt tokens read.", (double)engine->prompt_tokens);
-    single(page, "vllm:generation_tokens_total", "counter", "Tokens written.", (double)engine->generated_tokens);
-    single(page, "vllm:corrupted_requests_total", "counter", "Requests with non-finite logits.",
-           (double)engine->non_finite);
-    single(page, "longwave_engine_steps_total", "counter", "Finished engine steps.", (double)engine->steps);
+    for (size_t i = 0; i < sizeof stat_rows / sizeof *stat_rows; i++)
+        single(page, stat_rows[i].name, stat_rows[i].type, stat_rows[i].help, read_stat(engine, &stat_rows[i]));
+    single(page, "vllm:kv_cache_usage_perc", "gauge", "Part of the KV memory in use, 0 to 1.", usage);
     single(page, "longwave_engine_idle_seconds", "gauge", "Since the last finished engine step.", idle);
-    single(page, "longwave_kv_tokens", "gauge", "Tokens that the KV cache holds.", engine->kv_tokens_used);
-    single(page, "longwave_kv_tokens_limit", "gauge", "Tokens that the KV cache can hold.", engine->kv_tokens_total);
-    single(page, "longwave_requests_cancelled_total", "counter", "Requests that the engine stopped early.",
-           (double)engine->cancelled);
-    single(page, "longwave_requests_finished_total", "counter", "Requests that the engine finished.",
-           (double)engine->finished);
-    single(page, "longwave_requests_failed_total", "counter", "Requests that failed in the engine.",
-           (double)engine->failed);
+    write_pages(page, engine);
+    write_phases(page, engine);
+    write_infos(page);
+}
+
+/* ---- of the server ---- */
+
+/* Several kinds share a code: one line each code. */
+static void write_rejected(Page *page, const Metrics *metrics)
+{
+    head(page, "longwave_requests_rejected_total", "counter", "Error answers, by their code.");
+    for (int kind = 1; kind < HTTP_ERR_COUNT; kind++) {
+        const char *code = http_error_row(kind)->code;
+        double n = 0;
+        bool is_told = !code;
+        for (int other = 1; other < HTTP_ERR_COUNT && code; other++) {
+            if (strcmp(http_error_row(other)->code, code)) continue;
+            is_told |= other < kind;
+            n += (double)metrics->rejected[other];
+        }
+        if (!is_told) labelled(page, "longwave_requests_rejected_total", "reason", code, n);
+    }
 }
 
 static void write_server(Page *page, const Metrics *metrics)
 {
-    static const char *const reasons[] = {[FINISH_STOP] = "stop", [FINISH_LENGTH] = "length"};
+    static const char *const aborts[METRICS_ABORTS] = {[METRICS_GONE] = "client_gone",
+                                                       [METRICS_ABORT] = "abort",
+                                                       [METRICS_TIMEOUT] = "timeout",
+                                                       [METRICS_SHUTDOWN] = "shutdown",
+                                                       [METRICS_FAILURE] = "failure"};
     head(page, "vllm:request_success_total", "counter", "Finished choices.");
-    for (size_t i = 0; i < 2; i++) {
-        labels(page, "vllm:request_success_total");
-        json_rawf(&page->out, ",finished_reason=\"%s\"", reasons[i]);
-        value(page, (double)metrics->finished[i]);
-    }
+    labelled(page, "vllm:request_success_total", "finished_reason", "stop", (double)metrics->finished[FINISH_STOP]);
+    labelled(page, "vllm:request_success_total", "finished_reason", "length", (double)metrics->finished[FINISH_LENGTH]);
+    head(page, "longwave_requests_aborted_total", "counter", "Requests that did not come to their end, by reason.");
+    for (size_t i = 0; i < METRICS_ABORTS; i++)
+        labelled(page, "longwave_requests_aborted_total", "reason", aborts[i], (double)metrics->aborted[i]);
+    write_rejected(page, metrics);
     head(page, "longwave_http_responses_total", "counter", "Answers by HTTP status.");
     for (unsigned i = 0; i < METRICS_MAX_STATUS; i++) {
+        char code[16];
         if (!metrics->responses[i]) continue;
-        labels(page, "longwave_http_responses_total");
-        json_rawf(&page->out, ",code=\"%u\"", i);
-        value(page, (double)metrics->responses[i]);
+        snprintf(code, sizeof code, "%u", i);
+        labelled(page, "longwave_http_responses_total", "code", code, (double)metrics->responses[i]);
     }
-    single(page, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up.",
-           (double)metrics->prompt_tokens);
-    single(page, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found.", (double)metrics->cached_tokens);
     single(page, "longwave_generations_open", "gauge", "Generation requests not yet answered.",
            metrics->open_generations);
-    single(page, "longwave_clients_gone_total", "counter", "Clients that left before their answer was complete.",
-           (double)metrics->client_gone);
-    single(page, "longwave_requests_aborted_total", "counter", "Requests ended through /v1/abort.",
-           (double)metrics->aborted);
     single(page, "longwave_unknown_fields_total", "counter", "Request fields that are unknown and were ignored.",
            (double)metrics->unknown_fields);
 }
 
-bool metrics_write(const Metrics *metrics, const char *model, uint64_t now_usec, Buffer *out, Error *error)
+bool metrics_write(const Metrics *metrics, const MetricsInfo *info, uint64_t now_usec, Buffer *out, Error *error)
 {
-    Page page = {.model = model};
+    Page page = {.info = info};
     json_begin(&page.out, out);
     write_engine(&page, &metrics->engine, now_usec);
     write_server(&page, metrics);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters, gauges and histograms of the server, and their Prometheus text. Loop thread only. */
+/*
+ * Counters, gauges and histograms of the server, and their Prometheus text. Names are longwave_..., and under vllm:...
+ * what routers and dashboards look for without being told. Loop thread only.
+ */
 #pragma once
 #include "base/buffer.h"
 #include "scheduler/messages.h"
@@ -25,20 +28,36 @@ typedef struct Histogram {
     double sum;
 } Histogram;
 
+/* Why a request that was taken did not come to its end. */
+typedef enum MetricsAbort {
+    METRICS_GONE,     /* the client left */
+    METRICS_ABORT,    /* /v1/abort */
+    METRICS_TIMEOUT,  /* its time was over */
+    METRICS_SHUTDOWN, /* the server stopped */
+    METRICS_FAILURE,  /* of the engine or the server */
+    METRICS_ABORTS
+} MetricsAbort;
+
 typedef struct Metrics {
     uint64_t responses[METRICS_MAX_STATUS]; /* by HTTP status */
     uint64_t rejected[HTTP_ERR_COUNT];      /* answers by ErrorCode or HttpErrorKind */
     uint64_t finished[2];                   /* choices, by FinishReason */
-    uint64_t aborted, client_gone;
+    uint64_t aborted[METRICS_ABORTS];
     uint64_t unknown_fields;
-    uint64_t prompt_tokens, cached_tokens;
     uint32_t open_generations;
     Histogram histogram[METRICS_HISTOGRAMS];
     EngineStats engine;
 } Metrics;
 
+/* What does not change while a model is served. */
+typedef struct MetricsInfo {
+    const char *model, *kv_type; /* label values */
+    uint32_t page_tokens, n_pages;
+} MetricsInfo;
+
 void metrics_observe(Metrics *metrics, MetricsHistogram which, double value);
 void metrics_count_status(Metrics *metrics, unsigned status);
 void metrics_count_rejected(Metrics *metrics, int kind);
-/* model: label value. now_usec: monotonic. */
-LW_CHECK bool metrics_write(const Metrics *metrics, const char *model, uint64_t now_usec, Buffer *out, Error *error);
+/* now_usec: monotonic. */
+LW_CHECK bool metrics_write(const Metrics *metrics, const MetricsInfo *info, uint64_t now_usec, Buffer *out,
+                            Error *error);

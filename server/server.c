@@ -68,9 +68,7 @@ void server_reply_error(Exchange *exchange, int kind, const Error *error)
 
 void server_reply_busy(Server *server, Exchange *exchange, const Error *error)
 {
-    int seconds =
-        throughput_retry_after(&server->throughput, server->n_queued, server->queued_tokens, clock_now_usec());
-    reply_error(exchange, ERR_BUSY, error, seconds);
+    reply_error(exchange, ERR_BUSY, error, (int)worker_retry_after_seconds(server->worker));
 }
 
 int server_refusal(const Server *server)
@@ -208,7 +206,7 @@ bool server_attach(Server *server, const ServedModel *model, const WorkerParams 
     if (!worker_start(&with_wake, &server->worker, error)) return false;
     server->model = model;
     server->max_queue = params->max_queue;
-    server->max_running = 1;
+    worker_set_queue(server->worker, server->limits.max_queue, server->limits.max_queue_tokens);
     if (server->phase == PHASE_LOADING) server->phase = PHASE_READY;
     service_notify("READY=1");
     return true;
@@ -222,10 +220,9 @@ bool server_reload(Server *server, const ServerLimits *limits, const char *api_k
     auth_free(server->auth);
     server->auth = auth;
     server->limits = *limits;
-    if (server->worker && limits->max_queue > server->max_queue) {
-        log_warn("max_queue: %u, more needs a restart", server->max_queue);
-        server->limits.max_queue = server->max_queue;
-    }
+    if (!server->worker) return true;
+    worker_set_queue(server->worker, limits->max_queue, limits->max_queue_tokens);
+    if (limits->max_queue > server->max_queue) log_warn("max_queue: %u, more needs a restart", server->max_queue);
     return true;
 }
 

@@ -48,6 +48,8 @@ typedef struct ServedModel {
     const char *const *names; /* [n_names], the first one is canonical */
     size_t n_names;
     const char *architecture, *fingerprint;
+    const char *kv_type; /* the option's value */
+    uint32_t kv_page_tokens, n_kv_pages;
     uint64_t size_bytes;
     int64_t created_unix;
     uint32_t context;

@@ -9,7 +9,6 @@
 #include "server/metrics.h"
 #include "server/server.h"
 #include "server/status_line.h"
-#include "server/throughput.h"
 
 typedef struct Generation Generation;
 
@@ -29,12 +28,8 @@ struct Server {
     Metrics metrics;
     Generation *generations;  /* open ones */
     uint32_t n_live;          /* requests at the engine */
-    uint32_t n_queued;        /* those of them that have not started */
-    uint64_t queued_tokens;   /* their prompt tokens */
     uint64_t work_since_usec; /* when n_live became 1 */
     uint32_t max_queue;       /* the most that the worker takes */
-    uint32_t max_running;     /* requests that the engine computes at once */
-    Throughput throughput;
     StatusLine status_line;
     RequestId last_id;
     uint32_t n_jobs; /* in uv's pool */

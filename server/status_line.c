@@ -2,6 +2,11 @@
 #include "server/status_line.h"
 #include "base/log.h"
 
+static double share(uint64_t part, uint64_t whole)
+{
+    return whole ? (double)part / (double)whole : 0;
+}
+
 void status_line_write(StatusLine *line, const EngineStats *stats, uint64_t now_usec)
 {
     const EngineStats *last = &line->last;
@@ -15,8 +20,12 @@ void status_line_write(StatusLine *line, const EngineStats *stats, uint64_t now_
              .real = (double)(stats->prompt_tokens - last->prompt_tokens) / seconds},
             {"generated_tokens_per_second", LOG_REAL,
              .real = (double)(stats->generated_tokens - last->generated_tokens) / seconds},
-            {"kv_tokens", LOG_WHOLE, .whole = stats->kv_tokens_used},
-            {"kv_tokens_limit", LOG_WHOLE, .whole = stats->kv_tokens_total},
+            {"kv_pages", LOG_WHOLE, .whole = stats->kv_pages_used},
+            {"kv_usage", LOG_REAL, .real = share(stats->kv_bytes_used, stats->kv_bytes_total)},
+            {"cache_hit_rate", LOG_REAL,
+             .real = share(stats->prefix_hit_tokens - last->prefix_hit_tokens,
+                           stats->prefix_queried_tokens - last->prefix_queried_tokens)},
+            {"preemptions", LOG_WHOLE, .whole = stats->preempted - last->preempted},
         };
         log_fields(LOG_INFO, 0, "status", fields, sizeof fields / sizeof *fields);
     }

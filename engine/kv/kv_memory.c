@@ -252,12 +252,16 @@ const KvPool *kv_memory_image_pool(const KvMemory *memory, uint32_t class_id)
 
 KvUsage kv_memory_usage(const KvMemory *memory)
 {
+    KvUsage usage = {
+        .total_bytes = memory->budget_bytes, .used_bytes = memory->used_bytes, .n_pages_used = memory->n_pages_used};
     uint64_t widest = 1;
-    for (uint32_t i = 0; i < memory->table->n_classes; i++)
-        if (memory->table->classes[i].page_bytes > widest) widest = memory->table->classes[i].page_bytes;
-    return (KvUsage){.total_bytes = memory->budget_bytes,
-                     .used_bytes = memory->used_bytes,
-                     .total_tokens = memory->budget_bytes / widest * KV_PAGE_TOKENS,
-                     .used_tokens = memory->used_bytes / widest * KV_PAGE_TOKENS,
-                     .n_pages_used = memory->n_pages_used};
+    for (uint32_t i = 0; i < memory->table->n_classes; i++) {
+        const KvClass *class = &memory->table->classes[i];
+        if (class->page_bytes > widest) widest = class->page_bytes;
+        usage.n_pages_of[class->kind] += memory->classes[i].pages.n_used;
+        usage.n_images_used += memory->classes[i].images.n_used;
+    }
+    usage.total_tokens = memory->budget_bytes / widest * KV_PAGE_TOKENS;
+    usage.used_tokens = memory->used_bytes / widest * KV_PAGE_TOKENS;
+    return usage;
 }

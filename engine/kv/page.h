@@ -36,5 +36,6 @@ static inline bool kv_class_needs(const KvClassInfo *info, uint64_t n, uint64_t 
 typedef struct KvUsage {
     uint64_t total_bytes, used_bytes;   /* used: pages with an owner, images of open pages too */
     uint64_t total_tokens, used_tokens; /* the same in tokens of the widest class */
-    uint32_t n_pages_used;
+    uint32_t n_pages_used, n_images_used;
+    uint32_t n_pages_of[KV_MAX_CLASSES]; /* used, by kind of class: full, stream, window */
 } KvUsage;

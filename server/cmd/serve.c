@@ -100,6 +100,9 @@ static bool describe_model(Serve *serve, Error *error)
     serve->model.architecture = engine_shape(engine)->architecture;
     serve->model.fingerprint = serve->fingerprint;
     serve->model.size_bytes = gguf_file_bytes(engine_gguf(engine));
+    serve->model.kv_type = serve->config.kv_type;
+    serve->model.kv_page_tokens = KV_PAGE_TOKENS;
+    serve->model.n_kv_pages = (uint32_t)(engine_kv_usage(engine).total_tokens / KV_PAGE_TOKENS);
     compare_memory(engine);
     serve->model.created_unix = modified;
     serve->model.context = engine_context(engine);

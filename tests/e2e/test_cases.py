@@ -56,7 +56,8 @@ def test_3_a_client_that_leaves_costs_nothing(smollm2, stream):
     s.close()
     smollm2.wait_metric("vllm:num_requests_running", lambda value: value == 0, 2)
     smollm2.wait_metric("longwave_requests_cancelled_total", lambda value: value == cancelled + 1, 2)
-    smollm2.wait_metric("longwave_kv_tokens", lambda value: value == 0, 2)
+    cached = smollm2.metric("longwave_prefix_cache_pages")
+    smollm2.wait_metric("longwave_kv_pages", lambda value: value == cached, 2)  # nobody else holds any
 
 
 def test_4_a_client_that_leaves_during_prefill_stops_it(smollm2):
@@ -208,3 +209,97 @@ def test_26_ambiguous_framing(tiny, head, status):
     answer = tiny.raw(b"POST /tokenize HTTP/1.1\r\nHost: x\r\n" + head)
     # libmicrohttpd 1.0 refuses some of it by itself, with 400.
     assert answer.startswith((b"HTTP/1.1 " + status, b"HTTP/1.1 400")) and b"Connection: close" in answer
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("how", ["close", "abort"])
+@pytest.mark.parametrize("state", ["waiting", "prefill", "decode"])
+def test_3_4_5_ends_from_every_state(tiny_path, tmp_path, state, how, stream):
+    """One place to run in: what is cancelled never shows up again, its pages are free, and the next one runs."""
+    server = longwave_server.Server(tiny_path, "--max-batch", "1", "--prefill-chunk", "16", "--log-format", "json",
+                                    log=tmp_path / "log")
+    long = {"prompt": "the", "max_tokens": 4000, "ignore_eos": True}
+    bodies = {"waiting": {"prompt": "a", "max_tokens": 5}, "decode": long,
+              "prefill": {"prompt": [300 + i % 50 for i in range(4000)], "max_tokens": 5}}
+    first = server.open_post(COMPLETIONS, long) if state == "waiting" else None
+    if first:
+        server.wait_metric("vllm:num_requests_running", lambda value: value == 1)
+    ids = server.metric("longwave_generations_open")
+    s = server.open_post(COMPLETIONS, {**bodies[state], "stream": stream, "request_id": "mine"})
+    server.wait_metric("longwave_generations_open", lambda value: value == ids + 1)
+    if state == "decode":
+        server.wait_metric("vllm:generation_tokens_total", lambda value: value > 0)
+    if how == "close":
+        s.close()
+    else:
+        assert server.post("/v1/abort", {"request_id": "mine"})[1] == {"aborted": 1}
+        answer = s.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 200" if stream else b"HTTP/1.1 499")
+    server.wait_log("request")
+    line = next(line for line in server.log_lines("request") if line.get("request_id") == "mine")
+    assert line["end"] == ("client_gone" if how == "close" else "aborted")
+    if first:
+        assert line["completion_tokens"] == 0
+        first.close()
+    reason = "client_gone" if how == "close" else "abort"
+    server.wait_metric("vllm:num_requests_running", lambda value: value == 0, 2)
+    assert server.metric("vllm:num_requests_waiting") == 0 and server.metric("longwave_generations_open") == 0
+    page = server.request("GET", "/metrics")[2].decode()
+    assert f'reason="{reason}"}} {1 + bool(first and how == "close")}\n' in page
+    assert server.post(COMPLETIONS, {"prompt": "the", "max_tokens": 3})[0] == 200
+    s.close()
+    assert server.stop() == 0
+
+
+def test_n_choices_come_interleaved_and_equal_the_whole(smollm2):
+    fields = {"prompt": "Once upon a time", "n": 4, "max_tokens": 24, "temperature": 1, "seed": 11, "ignore_eos": True}
+    whole = smollm2.post(COMPLETIONS, fields)[1]
+    frames = smollm2.frames(COMPLETIONS, fields)
+    order = [frame["choices"][0]["index"] for frame in frames if frame["choices"][0]["text"]]
+    assert sorted(set(order)) == [0, 1, 2, 3] and sum(a != b for a, b in zip(order, order[1:])) > 20
+    for i, choice in enumerate(whole["choices"]):
+        mine = [frame["choices"][0] for frame in frames if frame["choices"][0]["index"] == i]
+        assert "".join(part["text"] for part in mine) == choice["text"]
+        assert [part["finish_reason"] for part in mine if part["finish_reason"]] == ["length"]
+    assert len({choice["text"] for choice in whole["choices"]}) == 4
+    assert whole["usage"]["completion_tokens"] == 96
+
+
+def test_a_deadline_ends_waiting_and_running(tiny_path):
+    server = longwave_server.Server(tiny_path, "--max-batch", "1")
+    fields = {"prompt": "the", "max_tokens": 4000, "ignore_eos": True, "timeout_s": 0.3}
+    first = server.open_post(COMPLETIONS, {**fields, "timeout_s": 60})
+    server.wait_metric("vllm:num_requests_running", lambda value: value == 1)
+    status, error = server.error(COMPLETIONS, fields)
+    assert status == 504 and error["code"] == "timeout"
+    first.close()
+    server.wait_metric("vllm:num_requests_running", lambda value: value == 0)
+    began = time.monotonic()
+    status, error = server.error(COMPLETIONS, {**fields, "n": 64})
+    assert status == 504 and time.monotonic() - began < 2
+    status, _, answer = server.request("POST", COMPLETIONS, {**fields, "n": 64, "stream": True})
+    assert status == 200 and b'"code":"timeout"' in answer and answer.endswith(b"data: [DONE]\n\n")
+    assert server.stop() == 0
+
+
+def test_progress_and_cache_are_told(smollm2):
+    turns = [{"role": "user", "content": "List the planets, slowly. " * 30}]
+    fields = {"messages": turns, "max_tokens": 8, "temperature": 0}
+    first = smollm2.post(CHAT, fields)[1]
+    assert first["longwave"]["cache"]["matched"] == first["usage"]["prompt_tokens_details"]["cached_tokens"]
+    second = smollm2.post(CHAT, fields)[1]
+    assert second["choices"] == first["choices"]
+    assert second["longwave"]["cache"]["matched"] == second["usage"]["prompt_tokens"] - 1
+    assert second["longwave"]["cache"]["divergence"] is None
+    other = [{"role": "user", "content": turns[0]["content"][:260] + "X" + turns[0]["content"][261:]}]
+    third = smollm2.post(CHAT, {**fields, "messages": other})[1]["longwave"]["cache"]
+    divergence = third["divergence"]
+    assert divergence["reason"] == "differs" and divergence["message"] == 0 and 240 <= divergence["character"] <= 260
+    assert 0 < third["matched"] <= divergence["token"]
+    status, _, answer = smollm2.request("POST", CHAT, {**fields, "stream": True, "cache_salt": "new",
+                                                       "longwave": {"progress": True}})
+    frames = [json.loads(line[6:]) for line in answer.decode().split("\n\n") if line.startswith("data: {")]
+    steps = [frame["longwave"]["progress"] for frame in frames if "progress" in frame.get("longwave", {})]
+    assert status == 200 and steps[0]["cached"] == 0 and steps[-1]["processed"] == steps[-1]["total"]
+    assert [step["processed"] for step in steps] == sorted(step["processed"] for step in steps)
+    assert frames[-1]["longwave"]["cache"]["matched"] == 0

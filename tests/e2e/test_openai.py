@@ -17,7 +17,7 @@ def test_chat(client):
     assert choice.message.role == "assistant" and choice.finish_reason in ("stop", "length")
     assert answer.object == "chat.completion" and answer.model == "smollm2" and answer.id.startswith("chatcmpl-")
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
-    assert answer.usage.prompt_tokens_details.cached_tokens == 0
+    assert 0 <= answer.usage.prompt_tokens_details.cached_tokens < answer.usage.prompt_tokens
     assert answer.model_extra["longwave"]["timings"]["decode_tokens_per_second"] > 0
 
 
@@ -144,7 +144,7 @@ def test_keys(tiny_path):
 
 
 def test_a_full_queue_is_a_rate_limit(tiny_path):
-    server = longwave_server.Server(tiny_path, "--alias", "tiny", "--max-queue", "1")
+    server = longwave_server.Server(tiny_path, "--alias", "tiny", "--max-queue", "1", "--max-batch", "1")
     try:
         client = openai.OpenAI(base_url=server.url, api_key="none", max_retries=0)
         body = {"prompt": "the", "max_tokens": 4000, "ignore_eos": True, "stream": True}

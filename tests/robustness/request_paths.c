@@ -44,7 +44,7 @@ static bool prepare_chat(ApiJob *job, Error *error)
     ApiParams params;
     TokenList tokens = {0};
     bool ok = generation_read(job, API_CHAT, &params, error) && chat_prompt_tokens(job, &params, &tokens, error) &&
-              generation_add_prompt(job, &params, &tokens, "messages", error);
+              generation_add_prompt(job, &params, &tokens, "messages", json_member(job->json, "messages"), error);
     token_list_done(&tokens);
     return ok;
 }
@@ -61,7 +61,7 @@ static bool add_prompt(ApiJob *job, const ApiParams *params, const cJSON *item, 
     } else {
         ok = api_ids_read(item, "prompt", tok_n_vocab(job->model->tokenizer), &tokens, error);
     }
-    ok = ok && generation_add_prompt(job, params, &tokens, "prompt", error);
+    ok = ok && generation_add_prompt(job, params, &tokens, "prompt", NULL, error);
     token_list_done(&tokens);
     return ok;
 }
@@ -108,12 +108,16 @@ static bool run_job(World *world, const char *body, PrepareFn prepare, Buffer *d
         if (job.json != UNTOUCHED) world->broken = "json_parse touched its output";
         return false;
     }
-    bool ok = prepare(&job, error);
+    const TokenMemoryParams memory = {.tokenizer = model.tokenizer, .max_bytes = 1 << 20, .max_entry_bytes = 1 << 16};
+    bool ok = token_memory_new(&memory, &server.memory, error) && prepare(&job, error);
     if (ok) digest_plan(&plan, digest);
     for (uint32_t i = 0; i < plan.n_requests; i++) {
         request_free(plan.requests[i]);
         buffer_done(&plan.echo[i]);
     }
+    prompt_map_free(plan.map);
+    token_memory_free(server.memory);
+    server.memory = NULL;
     cJSON_Delete(job.json);
     return ok;
 }
@@ -182,7 +186,8 @@ static bool run_metrics(World *world, Buffer *digest, Error *error)
     Buffer out;
     (void)world;
     buffer_init(&out, 1 << 20);
-    bool ok = metrics_write(&metrics, "ti\"ny", 1000, &out, error);
+    const MetricsInfo info = {.model = "ti\"ny", .kv_type = "f16"};
+    bool ok = metrics_write(&metrics, &info, 1000, &out, error);
     if (ok) digest_add(digest, out.data, out.n);
     buffer_done(&out);
     return ok;

@@ -120,6 +120,36 @@ Test(generation, joined_deltas_equal_the_whole_answer)
     fixture_stop(fixture);
 }
 
+Test(generation, progress_comes_when_asked)
+{
+    Fixture *fixture = start(200);
+    Buffer in;
+    http_post(fixture_port(fixture), COMPLETIONS,
+              "{\"prompt\":\"abc\",\"max_tokens\":3,\"stream\":true,\"longwave\":{\"progress\":true}}", &in);
+    cr_expect_eq(http_count(&in, "\"choices\":[],\"longwave\":{\"progress\":{\"prompt\":0,\"total\":3,\"cached\":1,"
+                                 "\"processed\":1,\"ms\":0.000}}"),
+                 1, "%s", in.data);
+    buffer_done(&in);
+    http_post(fixture_port(fixture), COMPLETIONS, "{\"prompt\":\"abc\",\"max_tokens\":3,\"stream\":true}", &in);
+    cr_expect_eq(http_count(&in, "progress"), 0);
+    buffer_done(&in);
+    fixture_stop(fixture);
+}
+
+/* The fake engine says that one token was cached and that the third one differs. */
+Test(generation, the_answer_tells_what_the_cache_knew)
+{
+    Fixture *fixture = start(100);
+    expect_post(fixture, COMPLETIONS, "{\"prompt\":\"abc\",\"max_tokens\":1}", 200,
+                "\"cache\":{\"matched\":1,\"divergence\":{\"message\":null,\"character\":2,\"token\":2,"
+                "\"reason\":\"differs\"}}");
+    expect_post(fixture, COMPLETIONS, "{\"prompt\":\"abc\",\"max_tokens\":1}", 200,
+                "\"prompt_tokens_details\":{\"cached_tokens\":1}");
+    expect_post(fixture, COMPLETIONS, "{\"prompt\":\"abc\",\"max_tokens\":1,\"stream\":true}", 200,
+                "\"cache\":{\"matched\":1,");
+    fixture_stop(fixture);
+}
+
 Test(generation, usage_comes_only_when_asked)
 {
     Fixture *fixture = start(200);
@@ -427,7 +457,7 @@ Test(generation, a_full_queue_is_429)
         cr_assert(wait_for(n_submitted, (uint64_t)i + 1));
     }
     expect_post(fixture, COMPLETIONS, "{\"prompt\":\"abc\"}", 429, "\"code\":\"queue_full\"");
-    expect_post(fixture, COMPLETIONS, "{\"prompt\":[\"a\",\"b\",\"c\"]}", 429, "Retry-After: 1\r\n");
+    expect_post(fixture, COMPLETIONS, "{\"prompt\":[\"a\",\"b\",\"c\"]}", 429, "Retry-After: 7\r\n");
     close(fds[0]);
     close(fds[1]);
     cr_expect(wait_for(n_cancelled, 2));

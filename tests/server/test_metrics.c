@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const MetricsInfo info = {.model = "a\"b\\c", .kv_type = "f16", .page_tokens = 64, .n_pages = 1000};
+
 static void expect_line(const char *page, const char *line)
 {
     cr_expect(strstr(page, line) != NULL, "no line '%s' in:\n%s", line, page);
@@ -25,17 +27,35 @@ Test(metrics, page_has_counters_gauges_and_histograms)
     metrics_observe(metrics, METRICS_TTFT, 0.025);
     metrics_observe(metrics, METRICS_TTFT, 1e9);
     metrics->finished[FINISH_LENGTH] = 3;
+    metrics->aborted[METRICS_TIMEOUT] = 9;
+    metrics_count_rejected(metrics, ERR_BUSY);
+    metrics_count_rejected(metrics, ERR_IO);
+    metrics_count_rejected(metrics, ERR_INTERNAL);
+    metrics_count_rejected(metrics, 12345);
     metrics->engine = (EngineStats){.running = 1,
                                     .waiting = 2,
                                     .generated_tokens = 77,
-                                    .kv_tokens_used = 5,
-                                    .kv_tokens_total = 10,
+                                    .kv_bytes_used = 5,
+                                    .kv_bytes_total = 10,
+                                    .kv_pages_of = {3, 0, 4},
+                                    .kv_images = 2,
+                                    .preempted = 6,
+                                    .prefill_usec = 1500000,
                                     .last_step_usec = 1000000};
     buffer_init(&page, 1 << 20);
-    cr_assert(metrics_write(metrics, "a\"b\\c", 3500000, &page, &error));
+    cr_assert(metrics_write(metrics, &info, 3500000, &page, &error));
     expect_line(page.data, "\nvllm:num_requests_waiting{model_name=\"a\\\"b\\\\c\",engine=\"0\"} 2\n");
     expect_line(page.data, "vllm:kv_cache_usage_perc{model_name=\"a\\\"b\\\\c\",engine=\"0\"} 0.5\n");
     expect_line(page.data, "longwave_engine_idle_seconds{model_name=\"a\\\"b\\\\c\",engine=\"0\"} 2.5\n");
+    expect_line(page.data, "engine=\"0\",pool=\"window\",place=\"host\"} 4\n");
+    expect_line(page.data, "engine=\"0\",pool=\"image\",place=\"host\"} 2\n");
+    expect_line(page.data, "engine=\"0\",block_size=\"64\",num_gpu_blocks=\"1000\",cache_dtype=\"f16\"} 1\n");
+    expect_line(page.data, "vllm:num_preemptions_total{model_name=\"a\\\"b\\\\c\",engine=\"0\"} 6\n");
+    expect_line(page.data, "engine=\"0\",phase=\"prefill\"} 1.5\n");
+    expect_line(page.data, "engine=\"0\",reason=\"timeout\"} 9\n");
+    expect_line(page.data, "engine=\"0\",reason=\"queue_full\"} 1\n");
+    expect_line(page.data, "engine=\"0\",reason=\"internal_error\"} 3\n");
+    cr_expect_null(strstr(strstr(page.data, "reason=\"internal_error\"") + 1, "reason=\"internal_error\""));
     expect_line(page.data, "engine=\"0\",code=\"200\"} 2\n");
     expect_line(page.data, "engine=\"0\",code=\"404\"} 1\n");
     expect_line(page.data, "engine=\"0\",finished_reason=\"length\"} 3\n");
@@ -56,7 +76,7 @@ Test(metrics, a_page_that_does_not_fit_is_an_error)
     Error error;
     cr_assert(metrics != NULL);
     buffer_init(&page, 100);
-    cr_expect_not(metrics_write(metrics, "m", 0, &page, &error));
+    cr_expect_not(metrics_write(metrics, &info, 0, &page, &error));
     buffer_done(&page);
     free(metrics);
 }

@@ -89,6 +89,8 @@ static void push_token(Worker *worker, Job *job, uint32_t id, bool is_prompt)
     if (!is_prompt && !tok_stream_push(&job->stream, fake_tokenizer, id, false, &text, &error)) abort();
     if (!tokens_payload_new(1, &payload, &error)) abort();
     payload->is_prompt = is_prompt;
+    payload->step_usec = clock_now_usec();
+    payload->gap_usec = job->n_done ? fake_step_usec : 0;
     payload->tokens[0] = (EventToken){.sample = {.id = id, .logprob = -0.5f}, .text_bytes = (uint32_t)text.n};
     uint32_t n_top = job->request->n_top_logprobs;
     payload->tokens[0].sample.n_top = n_top;
@@ -110,7 +112,7 @@ static void push_stats(Worker *worker)
                            .cancelled = mine.cancelled,
                            .finished = mine.finished,
                            .last_step_usec = clock_now_usec(),
-                           .kv_tokens_total = 1000};
+                           .kv_bytes_total = 1000};
     push(worker, (Event){.kind = EVENT_STATS, .stats = stats});
 }
 
@@ -136,7 +138,8 @@ static void begin(Worker *worker, Job *job)
     Request *request = job->request;
     job->started = true;
     job->begun_usec = clock_now_usec();
-    push(worker, (Event){.kind = EVENT_STARTED, .id = request->id});
+    push(worker,
+         (Event){.kind = EVENT_STARTED, .id = request->id, .progress = {.done = 1, .total = request->n_prompt}});
     if (!request->want_prompt_logprobs) return;
     for (uint32_t i = 0; i < request->n_prompt; i++) push_token(worker, job, request->prompt[i], true);
 }
@@ -151,6 +154,9 @@ static void finish_choice(Worker *worker, Job *job)
     push(worker, (Event){.kind = EVENT_DONE,
                          .id = request->id,
                          .timings = {.prompt_tokens = request->n_prompt,
+                                     .cached_tokens = 1,
+                                     .known_tokens = 2,
+                                     .cache_end = PREFIX_DIFFERS,
                                      .prefill_usec = 1000,
                                      .queue_usec = 10,
                                      .decode_usec = clock_now_usec() - job->begun_usec,
@@ -237,7 +243,12 @@ bool worker_submit(Worker *worker, Request *request, Error *error)
     if (!job) return error_set(error, ERR_NO_MEMORY, "no memory");
     job->request = request;
     pthread_mutex_lock(&worker->mutex);
-    bool full = worker->n_jobs > worker->params.max_queue;
+    uint64_t n_tokens = 0;
+    for (const Job *other = worker->jobs ? worker->jobs->next : NULL; other; other = other->next)
+        n_tokens += other->request->n_prompt;
+    bool full =
+        worker->n_jobs > worker->params.max_queue ||
+        (n_tokens && worker->params.max_queue_tokens && n_tokens + request->n_prompt > worker->params.max_queue_tokens);
     if (!full) {
         Job **end = &worker->jobs;
         while (*end) end = &(*end)->next;
@@ -249,6 +260,20 @@ bool worker_submit(Worker *worker, Request *request, Error *error)
     if (!full) count(&fake_stats.submitted);
     if (full) free(job);
     return !full || error_set(error, ERR_BUSY, "the queue is full (%u requests)", worker->params.max_queue);
+}
+
+void worker_set_queue(Worker *worker, uint32_t max_queue, uint64_t max_queue_tokens)
+{
+    pthread_mutex_lock(&worker->mutex);
+    if (max_queue < worker->params.max_queue) worker->params.max_queue = max_queue;
+    worker->params.max_queue_tokens = max_queue_tokens;
+    pthread_mutex_unlock(&worker->mutex);
+}
+
+uint32_t worker_retry_after_seconds(const Worker *worker)
+{
+    (void)worker;
+    return 7;
 }
 
 void worker_cancel(Worker *worker, RequestId id)
