@@ -25,10 +25,10 @@ setup() {
 
 # Without nvcc the CUDA parts are left out; one architecture is enough to see that they compile and link.
 stage_unit() {
-    local model
-    model=$(deploy/fetch_model.sh) || return 1
+    local model gemma
+    model=$(deploy/fetch_model.sh) && gemma=$(deploy/fetch_model.sh gemma3) || return 1
     setup build-run -Dgpu=auto -Dgpu_archs=90a && ninja -C build-run || return 1
-    LONGWAVE_TEST_MODEL=$model meson test -C build-run --no-rebuild -v --no-suite tsan
+    LONGWAVE_TEST_MODEL=$model LONGWAVE_TEST_GEMMA=$gemma meson test -C build-run --no-rebuild -v --no-suite tsan
 }
 
 # Criterion passes over what LeakSanitizer says, so reports go to files, and a file is a failure. That this finds anything is

@@ -14,7 +14,8 @@ fi
 ninja -C build-release >&2 || exit 1
 LONGWAVE_BINARY=$lw_root/build-release/server/longwave
 LONGWAVE_TEST_MODEL=$(deploy/fetch_model.sh) || exit 1
-export LONGWAVE_BINARY LONGWAVE_TEST_MODEL
+LONGWAVE_TEST_GEMMA=$(deploy/fetch_model.sh gemma3) || exit 1
+export LONGWAVE_BINARY LONGWAVE_TEST_MODEL LONGWAVE_TEST_GEMMA
 
 names=("$@")
 if [ $# -eq 0 ]; then
