@@ -20,7 +20,8 @@ static char *new_slot(const KvLayout *layout)
 
 static KvScale scale_at(const KvLayout *layout, const char *slot, uint32_t token, bool is_v)
 {
-    KvScale s;
+    KvScale s = {0, 0};
+    if (!kv_type_info(layout->type)->is_quantised) return s;
     const char *sector = slot + token / 16 * layout->sector_bytes;
     memcpy(&s, sector + (is_v ? layout->v_scale_offset : layout->k_scale_offset) + token % 16 * sizeof s, sizeof s);
     return s;
