@@ -25,6 +25,7 @@ bool prefix_tree_init(PrefixTree *tree, uint32_t max_nodes, Error *error)
     PrefixTree made = {.nodes = calloc(n, sizeof *made.nodes),
                        .heap = calloc(n, sizeof *made.heap),
                        .n_nodes = n,
+                       .n_touched = NODE_TOP + 1,
                        .free = NODE_NONE,
                        .oldest_ghost = NODE_NONE,
                        .newest_ghost = NODE_NONE,
@@ -33,7 +34,6 @@ bool prefix_tree_init(PrefixTree *tree, uint32_t max_nodes, Error *error)
         prefix_tree_done(&made);
         return error_set(error, ERR_NO_MEMORY, "no memory for a prefix cache of %u nodes", max_nodes);
     }
-    for (uint32_t i = n - 1; i > NODE_TOP; i--) put_free(&made, i);
     made.nodes[NODE_TOP] = (PrefixNode){.state = NODE_LIVE,
                                         .pages = NO_PAGES,
                                         .n_pins = 1,
@@ -282,6 +282,7 @@ uint32_t prefix_tree_take(PrefixTree *tree)
         tree->free = tree->nodes[node].newer;
         return node;
     }
+    if (tree->n_touched < tree->n_nodes) return tree->n_touched++;
     node = tree->oldest_ghost;
     if (node == NODE_NONE) return NODE_NONE;
     unlink_ghost(tree, node);

@@ -19,6 +19,8 @@ enum {
     MAX_QUEUE = 1 << 20,
     MAX_BATCH = 1 << 12,
     MAX_PREFIX_NODES = 1 << 20,
+    PREFIX_NODES_A_PAGE = 4, /* room for what was given up, too */
+    MIN_PREFIX_NODES = 1024,
     MAX_RETRY_SECONDS = 600,
 };
 
@@ -189,11 +191,17 @@ static bool start_thread(Worker *worker, Error *error)
     return true;
 }
 
+static uint32_t prefix_nodes(const Engine *engine)
+{
+    uint64_t n = engine_kv_usage(engine).total_tokens / KV_PAGE_TOKENS * PREFIX_NODES_A_PAGE + MIN_PREFIX_NODES;
+    return n < MAX_PREFIX_NODES ? (uint32_t)n : MAX_PREFIX_NODES;
+}
+
 static bool open_sched(Worker *worker, Error *error)
 {
     const WorkerParams *params = &worker->params;
     const PrefixParams cache = {.engine = params->engine,
-                                .max_nodes = MAX_PREFIX_NODES,
+                                .max_nodes = prefix_nodes(params->engine),
                                 .exact = params->cache == CACHE_EXACT,
                                 .clock_usec = clock_now_usec};
     if (params->cache != CACHE_OFF && !prefix_cache_new(&cache, &worker->cache, error)) return false;
