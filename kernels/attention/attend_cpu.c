@@ -407,7 +407,7 @@ static void run_items(void *arg, uint32_t worker, size_t first, size_t end)
         AttendTask *task = &work->tasks[work->parts[item].task];
         job.task = task;
         job.n_queries = task->n_rows * work->group;
-        if (task->pages->images) sum_queries(&job);
+        if (kv_type_info(task->pages->pool->layout.type)->is_quantised) sum_queries(&job);
         if (task->n_parts == 1)
             run_whole(&job);
         else

@@ -97,9 +97,10 @@ static uint32_t count_chunks(const AttendTask *task)
 {
     ChunkRanges r = chunk_ranges(task);
     uint32_t n = r.sink_end + r.end - r.recent_begin, last = UINT32_MAX;
+    uint32_t own_sector = (task->first_pos + task->n_rows - 1) / KV_SECTOR_TOKENS;
     for (uint32_t i = find_listed(task->plan, r.sink_end * ATTEND_CHUNK_SECTORS); i < task->plan->n_list; i++) {
         uint32_t chunk = task->plan->list[i] / ATTEND_CHUNK_SECTORS;
-        if (chunk >= r.recent_begin) break;
+        if (chunk >= r.recent_begin || task->plan->list[i] > own_sector) break;
         n += chunk != last;
         last = chunk;
     }
