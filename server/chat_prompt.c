@@ -2,6 +2,7 @@
 #include "server/chat_prompt.h"
 #include "base/clock.h"
 #include "server/chat_messages.h"
+#include "server/generation.h"
 
 #include <string.h>
 
@@ -42,7 +43,10 @@ bool chat_prompt_render(ApiJob *job, const ApiParams *params, ChatPrompt *ret_pr
     if (max_bytes < MIN_PROMPT_BYTES) max_bytes = MIN_PROMPT_BYTES;
     bool ok = chat_template_render(job->model->chat_template, &input, max_bytes, ret_prompt, error);
     cJSON_Delete(kwargs);
-    return ok;
+    if (ok || error->code != ERR_TOO_LARGE) return ok;
+    return error_set_param(error, ERR_CONTEXT_LENGTH, "messages",
+                           "the prompt has more than %zu bytes, but this model's maximum context length is %u tokens",
+                           max_bytes, job->model->context);
 }
 
 bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, Error *error)
@@ -59,7 +63,8 @@ bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, E
         .answers = prompt.answers,
         .n_answers = prompt.n_answers,
     };
-    bool ok = token_memory_encode(job->server->memory, &recall, list, error);
+    bool ok = generation_check_bytes(job, prompt.text.n, "messages", error) &&
+              token_memory_encode(job->server->memory, &recall, list, error);
     chat_prompt_done(&prompt);
     return ok;
 }

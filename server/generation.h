@@ -10,7 +10,8 @@
 #include "server/api_params.h"
 #include "server/prompt_map.h"
 
-enum { GENERATION_MAX_PROMPTS = 256 };
+/* PING_PARTS: calls of generation_ping_all in the time of a ping. */
+enum { GENERATION_MAX_PROMPTS = 256, GENERATION_PING_PARTS = 64 };
 
 /* What the pool makes of a request body. */
 typedef struct GenerationPlan {
@@ -43,5 +44,5 @@ LW_CHECK bool generation_add_prompt(ApiJob *job, const ApiParams *params, const 
 /* For /v1/abort: id of the answer or the client's request_id. How many ended. */
 uint32_t generation_abort(Server *server, const char *id);
 void generation_fail_all(Server *server, int kind, const Error *error);
-/* Sends comments on silent streams. */
+/* Sends comments on silent streams, some at a time. */
 void generation_ping_all(Server *server, uint64_t now_usec);

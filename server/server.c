@@ -163,7 +163,7 @@ static void start_handles(Server *server)
         uv_signal_init(loop, &server->signals[i]);
         server->signals[i].data = server;
     }
-    uint64_t period_ms = server->params.ping_ms / 4 + 1;
+    uint64_t period_ms = server->params.ping_ms / GENERATION_PING_PARTS + 1;
     uv_timer_start(&server->ping, on_ping, period_ms, period_ms);
     uv_timer_start(&server->status, on_status, server->params.status_ms, server->params.status_ms);
     heartbeat_start(server);

@@ -35,6 +35,9 @@ typedef struct ChatPrompt {
 } ChatPrompt;
 void chat_prompt_done(ChatPrompt *prompt);
 
-/* max_bytes bounds the output; a step limit bounds the time. A raise_exception message arrives as ERR_TEMPLATE. */
+/*
+ * max_bytes bounds the output, with ERR_TOO_LARGE; a step limit bounds the time. A raise_exception message arrives as
+ * ERR_TEMPLATE.
+ */
 LW_CHECK bool chat_template_render(const ChatTemplate *chat_template, const ChatInput *input, size_t max_bytes,
                                    ChatPrompt *ret_prompt, Error *error);

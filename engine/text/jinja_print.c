@@ -12,8 +12,11 @@
 
 static bool reserve(JinjaRun *run, JBuild *build, size_t n)
 {
-    if (n > run->max_text_bytes - build->n)
-        return jinja_fail(run, "the template makes a text of more than %zu bytes", run->max_text_bytes);
+    if (n > run->max_text_bytes - build->n) {
+        jinja_fail(run, "the template makes a text of more than %zu bytes", run->max_text_bytes);
+        run->error->code = ERR_TOO_LARGE; /* what it was given may be to blame */
+        return false;
+    }
     size_t need = build->n + n;
     if (need <= build->capacity) return true;
     size_t capacity = build->capacity * 2 > need ? build->capacity * 2 : need + 32;

@@ -179,6 +179,11 @@ def test_16_prompts_over_the_context(smollm2, stream):
     for path, fields in ((COMPLETIONS, {"prompt": [1000] * 14429}), (CHAT, {"messages": [{"role": "user", "content": " a" * 14429}]})):
         status, error = smollm2.error(path, {**fields, "stream": stream})
         assert status == 400 and error["code"] == "context_length_exceeded" and "8192" in error["message"]
+    # Far beyond it nobody counts tokens.
+    for n in (1_000_000, 3_000_000):
+        for path, fields in ((COMPLETIONS, {"prompt": " a" * n}), (CHAT, {"messages": [{"role": "user", "content": " a" * n}]})):
+            status, error = smollm2.error(path, {**fields, "stream": stream})
+            assert status == 400 and error["code"] == "context_length_exceeded" and "bytes" in error["message"]
     assert "14429" in smollm2.error(COMPLETIONS, {"prompt": [1000] * 14429})[1]["message"]
 
 

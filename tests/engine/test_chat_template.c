@@ -234,7 +234,7 @@ Test(test_chat_template, errors)
           "Only one turn, a");
     fails(CHATML, (Case){.messages = "{}"}, ERR_INVALID, "must be an array");
     fails(CHATML, (Case){.messages = "[1]"}, ERR_INVALID, "a message must be an object");
-    fails("{% for i in range(99999) %}{{ messages[0].content }}{% endfor %}", (Case){.messages = one}, ERR_TEMPLATE,
+    fails("{% for i in range(99999) %}{{ messages[0].content }}{% endfor %}", (Case){.messages = one}, ERR_TOO_LARGE,
           "line 1: the template makes a text of more than 65536 bytes");
 }
 
