@@ -355,6 +355,7 @@ static bool compute(Sched *sched)
     uint64_t n_decode = stats->decode_steps, n_prefill = stats->prefill_steps;
     decode_step(sched);
     (void)flush_all(sched);
+    if (sched->params.wake) sched->params.wake(sched->params.emit_arg);
     if (stats->decode_steps > n_decode) {
         /* The others wait for their next token since this pass ended, until the next one ends. */
         uint64_t decode_usec = (uint64_t)estimate_high(&sched->decode_usec);

@@ -27,6 +27,7 @@ typedef struct SchedParams {
     uint64_t (*clock_usec)(void); /* monotonic */
     EmitFn emit;                  /* takes an event with its payload; false: no room now, it will be offered again */
     void *emit_arg;
+    void (*wake)(void *emit_arg); /* events were handed out, and what comes next may take long; may be NULL */
 } SchedParams;
 
 typedef enum SchedState {

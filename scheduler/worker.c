@@ -86,6 +86,14 @@ static bool emit_event(void *arg, const Event *event)
     return true;
 }
 
+static void wake_loop(void *arg)
+{
+    Worker *worker = arg;
+    if (!worker->has_pushed) return;
+    worker->has_pushed = false;
+    if (worker->params.wake) worker->params.wake(worker->params.wake_arg);
+}
+
 /* true: go on. */
 static bool take_command(Worker *worker, const Command *command)
 {
@@ -137,13 +145,6 @@ static void sleep_until_woken(Worker *worker, uint64_t deadline_usec)
     pthread_mutex_unlock(&worker->lock);
     show_life(worker);
     atomic_store(&worker->is_busy, true);
-}
-
-static void wake_loop(Worker *worker)
-{
-    if (!worker->has_pushed) return;
-    worker->has_pushed = false;
-    if (worker->params.wake) worker->params.wake(worker->params.wake_arg);
 }
 
 static void *worker_main(void *arg)
@@ -216,7 +217,8 @@ static bool open_sched(Worker *worker, Error *error)
                                .max_swap_bytes = params->max_swap_bytes,
                                .clock_usec = clock_now_usec,
                                .emit = emit_event,
-                               .emit_arg = worker};
+                               .emit_arg = worker,
+                               .wake = wake_loop};
     if (!sched_new(&sched, &worker->sched, error)) return false;
     tell_queue(worker);
     return true;

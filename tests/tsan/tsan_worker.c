@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { N_ROUNDS = 24, N_REQUESTS = 120 };
+enum { N_ROUNDS = 24, N_REQUESTS = 120, FEW_BYTES = 4096 * 24 };
 
 typedef struct Loop {
     Worker *worker;
@@ -93,15 +93,23 @@ static void act(Loop *loop)
     else
         (void)poll_one(loop);
     loop->n_wrong += worker_heartbeat_usec(loop->worker) == 0;
+    loop->n_wrong += worker_retry_after_seconds(loop->worker) == 0;
     (void)worker_busy(loop->worker);
 }
 
 static bool run_round(uint32_t round, uint32_t *n_done, uint32_t *n_cancelled)
 {
     Loop loop = {.random = round * 977 + 1};
-    Engine *engine = fake_engine_new(&(FakeEngineParams){.next = next_token});
+    Engine *engine = fake_engine_new(&(FakeEngineParams){
+        .next = next_token, .n_layers = 1 + round % FAKE_LAYERS, .kv_bytes = round % 2 ? 0 : FEW_BYTES});
     const WorkerParams params = {.engine = engine,
                                  .max_queue = round % 7,
+                                 .max_queue_tokens = round % 5 ? 0 : 100,
+                                 .max_batch = 1 + round % 9,
+                                 .max_passes = 2 + round % 3,
+                                 .max_stall_ms = 1,
+                                 .cache = (CacheMode)(round % 3),
+                                 .schedule = (ScheduleMode)(round % 2),
                                  .prefill_chunk = 1 + round % 16,
                                  .max_events = 1u << round % 6,
                                  .wake = count_wake,
