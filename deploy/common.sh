@@ -6,7 +6,7 @@
 lw_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 lw_cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/longwave
 lw_build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libuv1-dev libmicrohttpd-dev libcjson-dev libjemalloc-dev
-    libpcre2-dev libutf8proc-dev libinih-dev"
+    libpcre2-dev libutf8proc-dev libinih-dev zlib1g-dev"
 lw_model_packages="python3-venv ca-certificates"
 
 say() {

@@ -46,6 +46,12 @@ uint32_t engine_context(const Engine *engine);
 uint32_t engine_max_batch_rows(const Engine *engine);
 uint32_t engine_max_logit_rows(const Engine *engine);
 const char *engine_device_name(const Engine *engine);
+/*
+ * Numbers by which files of pages know their own: of the model (metadata, tensors, some of their bytes), and of all
+ * else that the bytes of a policy's pages depend on (policy, classes, types, layout, kernels). Milliseconds.
+ */
+uint64_t engine_model_fingerprint(const Engine *engine);
+uint64_t engine_policy_fingerprint(const Engine *engine, PolicyId policy);
 
 /*
  * Sequences and their pages. A sequence's tokens are 0 .. engine_seq_tokens - 1; passes extend it. Pages are shared by

@@ -56,5 +56,6 @@ void event_done(Event *event)
     if (event->kind == EVENT_TOKENS) tokens_payload_free(event->tokens);
     if (event->kind == EVENT_FAILED) free(event->error);
     if (event->kind == EVENT_STATS) free(event->stats);
+    if (event->kind == EVENT_SESSION) session_call_free(event->session);
     *event = (Event){0};
 }

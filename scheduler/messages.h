@@ -44,12 +44,43 @@ typedef struct Request {
 LW_CHECK Request *request_new(RequestId id, size_t max_arena_bytes);
 void request_free(Request *request); /* NULL is fine */
 
-typedef enum CommandKind { COMMAND_SUBMIT, COMMAND_CANCEL, COMMAND_STOP } CommandKind;
+typedef enum SessionOp { SESSION_SAVE, SESSION_RESTORE, SESSION_DELETE } SessionOp;
+enum { SESSION_MAX_ID_BYTES = 128 };
+
+/* What is to be done with a saved prefix, and then how that went. */
+typedef struct SessionCall {
+    RequestId id;
+    SessionOp op;
+    char session[SESSION_MAX_ID_BYTES + 1];
+    Arena arena; /* owns tokens and salt */
+    /* SESSION_SAVE: the longest cached prefix of these is meant */
+    uint32_t policy; /* PolicyId */
+    const uint32_t *tokens;
+    uint32_t n_tokens;
+    const char *salt; /* [n_salt] */
+    uint32_t n_salt;
+    /* with the event */
+    Error error;             /* code ERR_NONE: it is done, else nothing has changed */
+    uint32_t n_moved_tokens; /* saved or restored */
+    uint64_t n_moved_bytes;  /* of the file */
+} SessionCall;
+
+/* ERR_INVALID with param "id": not 1 to 128 of A-Z a-z 0-9 _ - */
+LW_CHECK bool session_call_new(RequestId id, SessionOp op, const char *session, SessionCall **ret_call, Error *error);
+/* Copies both. */
+LW_CHECK bool session_call_set_tokens(SessionCall *call, const uint32_t *tokens, uint32_t n_tokens, const char *salt,
+                                      uint32_t n_salt, Error *error);
+void session_call_free(SessionCall *call); /* NULL is fine */
+
+typedef enum CommandKind { COMMAND_SUBMIT, COMMAND_CANCEL, COMMAND_SESSION, COMMAND_STOP } CommandKind;
 
 typedef struct Command {
     CommandKind kind;
     RequestId id;
-    Request *request; /* SUBMIT: now the engine's */
+    union {
+        Request *request;     /* SUBMIT: now the engine's */
+        SessionCall *session; /* SESSION: now the engine's */
+    };
 } Command;
 
 typedef enum FinishReason { FINISH_STOP, FINISH_LENGTH } FinishReason;
@@ -73,6 +104,7 @@ typedef enum EventKind {
     EVENT_CHOICE_DONE,
     EVENT_DONE,
     EVENT_FAILED,
+    EVENT_SESSION, /* a session's call, with its result; the only event of its id */
     EVENT_STATS,   /* about every 100 ms while busy, and when going idle */
     EVENT_STOPPED, /* last event of all, after COMMAND_STOP */
 } EventKind;
@@ -130,6 +162,7 @@ typedef struct Event {
         RequestTimings timings; /* EVENT_DONE */
         Error *error;           /* EVENT_FAILED: now the loop's */
         EngineStats *stats;     /* EVENT_STATS: now the loop's */
+        SessionCall *session;   /* EVENT_SESSION: now the loop's */
     };
 } Event;
 

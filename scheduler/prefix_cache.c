@@ -103,6 +103,13 @@ bool prefix_cache_evict(PrefixCache *cache)
     return false;
 }
 
+bool prefix_cache_make_room(PrefixCache *cache, uint32_t n)
+{
+    while (cache->tree.n_nodes - 1 - cache->tree.n_live < n)
+        if (!prefix_cache_evict(cache)) return false;
+    return true;
+}
+
 /* A place for a new node, for which the least worthy one may have to go. */
 static uint32_t take_node(PrefixCache *cache)
 {

@@ -68,6 +68,9 @@ void prefix_cache_close(PrefixCache *cache, PrefixCursor *cursor);
 /* Gives up the pages least worth keeping; false: nothing that nobody stands on is left. */
 LW_CHECK bool prefix_cache_evict(PrefixCache *cache);
 
+/* Gives up what must go for n new pages to find a place among the nodes; false: too many are stood on. */
+LW_CHECK bool prefix_cache_make_room(PrefixCache *cache, uint32_t n);
+
 typedef struct PrefixStats {
     uint64_t queried_tokens, hit_tokens, evicted_pages;
     uint32_t n_nodes, n_pages; /* nodes with pages; pages that the tree owns */

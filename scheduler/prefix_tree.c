@@ -272,6 +272,7 @@ static void unlink_ghost(PrefixTree *tree, uint32_t node)
 static void count_live(PrefixTree *tree, uint32_t parent, int change)
 {
     tree->nodes[parent].n_live_children += (uint32_t)change;
+    tree->n_live += (uint32_t)change;
     settle(tree, parent);
 }
 

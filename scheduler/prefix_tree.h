@@ -42,6 +42,7 @@ typedef struct PrefixTree {
     uint32_t *heap;    /* [n_heap] the least worth first */
     uint32_t n_nodes, n_heap;
     uint32_t n_touched; /* nodes that were ever taken: the memory of the rest is not touched */
+    uint32_t n_live;    /* besides the top */
     uint32_t free, oldest_ghost, newest_ghost;
     uint64_t stamp, random;
 } PrefixTree;

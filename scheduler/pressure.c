@@ -20,6 +20,7 @@ static PageTake make_room(Sched *sched, Sequence *sequence, Error *error)
     if (sched->params.cache && prefix_cache_evict(sched->params.cache)) return TAKE_DONE;
     Sequence *last = sched->running[sched->n_running - 1];
     if (last == sequence && sched->n_running == 1) {
+        if (sched->params.reclaim && sched->params.reclaim(sched->params.reclaim_arg)) return TAKE_DONE;
         error_set(error, ERR_NO_MEMORY, "the KV memory is too small for %u tokens", sequence->n_tokens);
         return TAKE_FAILED;
     }

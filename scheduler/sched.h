@@ -25,6 +25,8 @@ typedef struct SchedParams {
     uint32_t max_stall_usec;      /* what prefill may add to the time between two tokens of a sequence */
     uint64_t max_swap_bytes;      /* copies of preempted pages */
     uint64_t (*clock_usec)(void); /* monotonic */
+    bool (*reclaim)(void *arg);   /* gives up pages that nobody waits for; false: there are none. May be NULL */
+    void *reclaim_arg;
     EmitFn emit;                  /* takes an event with its payload; false: no room now, it will be offered again */
     void *emit_arg;
     void (*wake)(void *emit_arg); /* events were handed out, and what comes next may take long; may be NULL */

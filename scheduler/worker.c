@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/spsc_queue.h"
 #include "scheduler/sched.h"
+#include "scheduler/session_queue.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -22,6 +23,7 @@ enum {
     PREFIX_NODES_A_PAGE = 4, /* room for what was given up, too */
     MIN_PREFIX_NODES = 1024,
     MAX_RETRY_SECONDS = 600,
+    POLL_USEC = 1000, /* while a session waits for the disk */
 };
 
 /* A request whose last event was not polled yet. Loop thread. */
@@ -39,12 +41,14 @@ struct Worker {
     /* loop thread */
     Live *live; /* [n_live], of max_live */
     uint32_t n_live, max_live;
+    uint32_t n_sessions;                    /* calls whose event was not polled yet */
     uint64_t n_submitted, submitted_tokens; /* tokens: of prompts */
     double run_usec;                        /* mean time from start to end of a request; 0: none has ended */
     bool is_stopped;
 
     /* engine thread; the loop's after the join */
     PrefixCache *cache;
+    SessionQueue sessions;
     Sched *sched;
     bool has_pushed; /* events since the last wake of the loop */
 
@@ -106,7 +110,11 @@ static bool take_command(Worker *worker, const Command *command)
     case COMMAND_CANCEL:
         sched_cancel(worker->sched, command->id);
         return true;
+    case COMMAND_SESSION:
+        session_queue_push(&worker->sessions, command->session);
+        return true;
     case COMMAND_STOP:
+        session_queue_stop(&worker->sessions);
         sched_stop(worker->sched);
         return false;
     }
@@ -147,6 +155,30 @@ static void sleep_until_woken(Worker *worker, uint64_t deadline_usec)
     atomic_store(&worker->is_busy, true);
 }
 
+static bool reclaim(void *arg)
+{
+    Worker *worker = arg;
+    return session_queue_reclaim(&worker->sessions);
+}
+
+/* After the stop: what finds room goes out, EVENT_STOPPED last. */
+static void flush(Worker *worker)
+{
+    SessionTurn turn;
+    do {
+        turn = session_queue_turn(&worker->sessions, emit_event, worker);
+    } while (turn == SESSION_TURN_MORE);
+    if (turn == SESSION_TURN_NONE) (void)sched_step(worker->sched);
+}
+
+/* Until when to sleep; 0: until there is something to do. */
+static uint64_t next_usec(const Worker *worker, SessionTurn sessions)
+{
+    uint64_t deadline = sched_next_deadline_usec(worker->sched), poll = clock_now_usec() + POLL_USEC;
+    if (sessions != SESSION_TURN_WAITING) return deadline;
+    return deadline && deadline < poll ? deadline : poll;
+}
+
 static void *worker_main(void *arg)
 {
     Worker *worker = arg;
@@ -156,17 +188,20 @@ static void *worker_main(void *arg)
         show_life(worker);
         SchedState state = sched_step(worker->sched);
         tell_queue(worker);
+        SessionTurn sessions = session_queue_turn(&worker->sessions, emit_event, worker);
         wake_loop(worker);
-        if (state == SCHED_STALLED && !announced) {
+        bool has_work = state == SCHED_READY || sessions == SESSION_TURN_MORE;
+        bool is_stalled = state == SCHED_STALLED || sessions == SESSION_TURN_STALLED;
+        if (!has_work && is_stalled && !announced) {
             atomic_exchange(&worker->is_stalled, true);
             announced = true;
             continue;
         }
         announced = false;
-        if (state != SCHED_READY) sleep_until_woken(worker, sched_next_deadline_usec(worker->sched));
+        if (!has_work) sleep_until_woken(worker, next_usec(worker, sessions));
     }
     /* What finds no room now goes out from worker_poll: nobody else uses the scheduler any more. */
-    (void)sched_step(worker->sched);
+    flush(worker);
     atomic_store(&worker->is_busy, false);
     wake_loop(worker);
     return NULL;
@@ -216,10 +251,14 @@ static bool open_sched(Worker *worker, Error *error)
                                .max_stall_usec = params->max_stall_ms * 1000,
                                .max_swap_bytes = params->max_swap_bytes,
                                .clock_usec = clock_now_usec,
+                               .reclaim = reclaim,
+                               .reclaim_arg = worker,
                                .emit = emit_event,
                                .emit_arg = worker,
                                .wake = wake_loop};
-    if (!sched_new(&sched, &worker->sched, error)) return false;
+    const SessionParams sessions = {params->engine, worker->cache, params->session_dir};
+    if (!session_queue_init(&worker->sessions, &sessions, error) || !sched_new(&sched, &worker->sched, error))
+        return false;
     tell_queue(worker);
     return true;
 }
@@ -230,9 +269,10 @@ static bool open_worker(Worker *worker, Error *error)
     if (!worker->live) return error_set(error, ERR_NO_MEMORY, "no memory for %u requests", worker->max_live);
     /*
      * Every live request may have a submit and a cancel on the way, and the request before it in its place a cancel
-     * that came too late: before that cancel is taken, the new submit is not taken either. And there is one stop.
+     * that came too late: before that cancel is taken, the new submit is not taken either. Then there are the
+     * sessions, and one stop.
      */
-    size_t max_commands = 3 * (size_t)worker->max_live + 1;
+    size_t max_commands = 3 * (size_t)worker->max_live + SESSION_QUEUE_MAX + 1;
     return spsc_new(sizeof(Command), max_commands, &worker->commands, error) &&
            spsc_new(sizeof(Event), worker->params.max_events, &worker->events, error) && open_sched(worker, error) &&
            start_thread(worker, error);
@@ -342,6 +382,16 @@ void worker_cancel(Worker *worker, RequestId id)
     send(worker, (Command){.kind = COMMAND_CANCEL, .id = id});
 }
 
+bool worker_session(Worker *worker, SessionCall *call, Error *error)
+{
+    if (worker->is_stopped) return error_set(error, ERR_BUSY, "the engine is stopping");
+    if (worker->n_sessions == SESSION_QUEUE_MAX)
+        return error_set(error, ERR_BUSY, "%d sessions are being saved or restored", SESSION_QUEUE_MAX);
+    worker->n_sessions++;
+    send(worker, (Command){.kind = COMMAND_SESSION, .id = call->id, .session = call});
+    return true;
+}
+
 static void note_end(Worker *worker, const Event *event)
 {
     Live *live = find_live(worker, event->id);
@@ -356,11 +406,12 @@ bool worker_poll(Worker *worker, Event *ret_event)
     Event event;
     if (!spsc_pop(worker->events, &event)) {
         if (!worker->is_stopped) return false;
-        (void)sched_step(worker->sched);
+        flush(worker);
         if (!spsc_pop(worker->events, &event)) return false;
     }
     if (atomic_exchange(&worker->is_stalled, false)) wake_engine(worker);
     if (event.kind == EVENT_DONE || event.kind == EVENT_FAILED) note_end(worker, &event);
+    if (event.kind == EVENT_SESSION) worker->n_sessions--;
     *ret_event = event;
     return true;
 }
@@ -391,6 +442,7 @@ void worker_free(Worker *worker)
     Event event;
     while (worker->events && spsc_pop(worker->events, &event)) event_done(&event);
     sched_free(worker->sched);
+    session_queue_done(&worker->sessions);
     prefix_cache_free(worker->cache);
     spsc_free(worker->events);
     spsc_free(worker->commands);

@@ -24,6 +24,7 @@ typedef struct WorkerParams {
     uint64_t max_swap_bytes;   /* copies of preempted pages */
     ScheduleMode schedule;
     CacheMode cache;
+    const char *session_dir; /* where sessions are saved; NULL: nowhere */
     uint32_t max_events;     /* room of the event queue, rounded up to a power of two; 0: 1024 */
     void (*wake)(void *arg); /* called on the engine thread after events were pushed (uv_async_send) */
     void *wake_arg;
@@ -45,6 +46,11 @@ uint32_t worker_retry_after_seconds(const Worker *worker);
  * its last event. Unknown and finished ids, and a second cancel, are ignored.
  */
 void worker_cancel(Worker *worker, RequestId id);
+/*
+ * Takes the call on success; it comes back with its result as EVENT_SESSION. ERR_BUSY: worker_stop was called, or there
+ * are SESSION_QUEUE_MAX calls already. It cannot be cancelled.
+ */
+LW_CHECK bool worker_session(Worker *worker, SessionCall *call, Error *error);
 LW_CHECK bool worker_poll(Worker *worker, Event *ret_event); /* false: no event now */
 /* Monotonic time of the engine thread's last sign of life: each turn, and each layer of a step. Any thread. */
 uint64_t worker_heartbeat_usec(const Worker *worker);

@@ -244,6 +244,7 @@ void generation_on_event(InboxEntry *entry, Event *event)
         generation_fail(generation, (int)error.code, &error);
         break;
     }
+    case EVENT_SESSION:
     case EVENT_STATS:
     case EVENT_STOPPED:
         break;

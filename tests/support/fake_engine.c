@@ -279,6 +279,16 @@ uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tok
     return kv_classes_need_bytes(&engine->classes, policy, n_tokens, engine->params.max_batch_rows);
 }
 
+uint64_t engine_model_fingerprint(const Engine *engine)
+{
+    return engine->params.n_layers;
+}
+
+uint64_t engine_policy_fingerprint(const Engine *engine, PolicyId policy)
+{
+    return ((uint64_t)engine->classes.n_classes << 32) + policy;
+}
+
 bool engine_page_is_open(const Engine *engine, PageId page)
 {
     return kv_page_image(engine->memory, page) != KV_NO_IMAGE;

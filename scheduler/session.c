@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/session.h"
+#include "scheduler/session_disk.h"
+#include "scheduler/session_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_POLICIES = 64, PIECE_BYTES = 1 << 20, MAX_FILE_TOKENS = 1 << 28 };
+_Static_assert((int)SESSION_MAX_SALT_BYTES == (int)PREFIX_MAX_SALT_BYTES, "what is cached can be saved, and back");
+
+typedef enum Phase { NO_CALL, SAVING, COMMITTING, CHECKING, LOADING, DONE } Phase;
+
+struct SessionStore {
+    Engine *engine;
+    PrefixCache *cache;
+    SessionDisk disk;
+    uint64_t model, policies[MAX_POLICIES]; /* fingerprints */
+    uint32_t n_policies;
+
+    /* of the call */
+    SessionCall *call;
+    Phase phase;
+    Buffer head_bytes;
+    SessionHead head;
+    PolicyId policy;
+    PageSet *sets; /* [n_sets] of whose pages the store is an owner */
+    uint32_t n_sets;
+    SessionRecord record;
+    uint32_t crc;             /* of the CRCs so far */
+    uint64_t offset, n_bytes; /* in the file; n_bytes: of all of it */
+    char *bytes;              /* [max_bytes] */
+    size_t max_bytes;
+};
+
+static const PageSet NO_PAGES = {{PAGE_NONE, PAGE_NONE, PAGE_NONE}};
+
+bool session_store_new(const SessionParams *params, SessionStore **ret_store, Error *error)
+{
+    SessionStore *store = calloc(1, sizeof *store);
+    if (!store) return error_set(error, ERR_NO_MEMORY, "no memory for sessions");
+    store->engine = params->engine;
+    store->cache = params->cache;
+    buffer_init(&store->head_bytes, SIZE_MAX);
+    if (!session_disk_open(&store->disk, params->folder, error)) {
+        free(store);
+        return false;
+    }
+    store->model = engine_model_fingerprint(params->engine);
+    for (; store->n_policies < MAX_POLICIES && engine_policy(params->engine, store->n_policies); store->n_policies++)
+        store->policies[store->n_policies] = engine_policy_fingerprint(params->engine, store->n_policies);
+    *ret_store = store;
+    return true;
+}
+
+/* ---- the end of a call ---- */
+
+static void release(SessionStore *store)
+{
+    for (uint32_t i = 0; i < store->n_sets; i++) engine_pages_unref(store->engine, &store->sets[i]);
+    free(store->sets);
+    free(store->bytes);
+    store->sets = NULL;
+    store->n_sets = 0;
+    store->bytes = NULL;
+    store->max_bytes = 0;
+}
+
+static void finish(SessionStore *store)
+{
+    release(store);
+    session_disk_drop(&store->disk);
+    buffer_done(&store->head_bytes);
+    store->phase = DONE;
+}
+
+static void fail(SessionStore *store, const Error *error)
+{
+    store->call->error = *error;
+    store->call->n_moved_tokens = 0;
+    store->call->n_moved_bytes = 0;
+    finish(store);
+}
+
+bool session_holds_pages(const SessionStore *store)
+{
+    return store->n_sets > 0;
+}
+
+void session_give_up(SessionStore *store, const Error *error)
+{
+    if (store->phase == NO_CALL || store->phase == DONE) return;
+    fail(store, error);
+}
+
+void session_store_free(SessionStore *store)
+{
+    if (!store) return;
+    release(store);
+    session_disk_close(&store->disk);
+    buffer_done(&store->head_bytes);
+    free(store);
+}
+
+static bool reserve_bytes(SessionStore *store, size_t n, Error *error)
+{
+    if (n <= store->max_bytes) return true;
+    char *bytes = realloc(store->bytes, n);
+    if (!bytes) return error_set(error, ERR_NO_MEMORY, "no memory for a page of %zu bytes", n);
+    store->bytes = bytes;
+    store->max_bytes = n;
+    return true;
+}
+
+static bool new_sets(SessionStore *store, uint32_t n_tokens, Error *error)
+{
+    uint32_t n = (n_tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+    store->sets = calloc(n, sizeof *store->sets);
+    if (!store->sets) return error_set(error, ERR_NO_MEMORY, "no memory for a session of %u tokens", n_tokens);
+    for (uint32_t i = 0; i < n; i++) store->sets[i] = NO_PAGES;
+    store->n_sets = n;
+    return true;
+}
+
+static const KvClassInfo *classes_of(const SessionStore *store, uint32_t *ret_n)
+{
+    return engine_policy_classes(store->engine, store->policy, ret_n);
+}
+
+/* ---- saving ---- */
+
+/* Becomes an owner of the pages of the longest cached prefix. */
+static bool take_prefix(SessionStore *store, Error *error)
+{
+    SessionCall *call = store->call;
+    PrefixCursor cursor;
+    const PageSet *sets;
+    uint32_t n;
+    PrefixEnd end;
+    const PrefixKey key = {store->policy, call->salt, call->n_salt};
+    prefix_cache_open(store->cache, &key, call->tokens, call->n_tokens, &cursor, &sets, &n, &end);
+    bool ok = n > 0 ? new_sets(store, n, error) : error_set(error, ERR_NOT_FOUND, "nothing of this prompt is cached");
+    for (uint32_t i = 0; ok && i < store->n_sets; i++) {
+        store->sets[i] = sets[i];
+        engine_pages_ref(store->engine, &sets[i]);
+    }
+    prefix_cache_close(store->cache, &cursor);
+    if (!ok) return false;
+    store->head.n_tokens = n;
+    store->head.n_prefilled = cursor.n_prefilled < n ? cursor.n_prefilled : n;
+    return true;
+}
+
+static void fill_head(SessionStore *store)
+{
+    SessionHead *head = &store->head;
+    const KvClassInfo *classes = classes_of(store, &head->n_classes);
+    head->model = store->model;
+    head->policy = store->policies[store->policy];
+    head->name = engine_policy(store->engine, store->policy)->name;
+    head->n_name = (uint32_t)strnlen(head->name, SESSION_MAX_NAME_BYTES);
+    head->salt = store->call->salt;
+    head->n_salt = store->call->n_salt;
+    for (SessionRecord record = {0}; session_next_record(head, classes, &record);) {
+        PageId page = store->sets[record.page].page[record.class_index];
+        *(record.is_open ? &head->open_bytes[record.class_index] : &head->page_bytes[record.class_index]) =
+            engine_page_bytes(store->engine, page);
+    }
+}
+
+static bool begin_save(SessionStore *store, Error *error)
+{
+    SessionCall *call = store->call;
+    if (call->policy >= store->n_policies) return error_set(error, ERR_INTERNAL, "there is no policy %u", call->policy);
+    store->policy = call->policy;
+    if (!take_prefix(store, error)) return false;
+    fill_head(store);
+    uint32_t crc;
+    if (!session_head_write(&store->head, call->tokens, &store->head_bytes, &crc, error) ||
+        !session_disk_create(&store->disk, call->session, error) ||
+        !session_disk_write(&store->disk, store->head_bytes.data, store->head_bytes.n, error))
+        return false;
+    store->crc = session_crc_of_crc(0, crc);
+    store->n_bytes = store->head_bytes.n;
+    store->phase = SAVING;
+    return true;
+}
+
+static bool write_crc(SessionStore *store, uint32_t crc, Error *error)
+{
+    uint8_t bytes[SESSION_CRC_BYTES];
+    session_put_u32(bytes, crc);
+    store->n_bytes += sizeof bytes;
+    return session_disk_write(&store->disk, bytes, sizeof bytes, error);
+}
+
+static bool save_page(SessionStore *store, Error *error)
+{
+    uint32_t n_classes;
+    const KvClassInfo *classes = classes_of(store, &n_classes);
+    if (!session_next_record(&store->head, classes, &store->record)) {
+        release(store);
+        if (!write_crc(store, store->crc, error)) return false;
+        session_disk_commit(&store->disk);
+        store->phase = COMMITTING;
+        return true;
+    }
+    PageId page = store->sets[store->record.page].page[store->record.class_index];
+    size_t n = (size_t)store->record.bytes;
+    if (!reserve_bytes(store, n, error)) return false;
+    engine_page_read(store->engine, page, store->bytes);
+    uint32_t crc = session_crc(0, store->bytes, n);
+    store->crc = session_crc_of_crc(store->crc, crc);
+    store->n_bytes += n;
+    return session_disk_write(&store->disk, store->bytes, n, error) && write_crc(store, crc, error);
+}
+
+static bool wait_for_disk(SessionStore *store, Error *error)
+{
+    bool ok;
+    if (!session_disk_poll(&store->disk, &ok, error)) return true;
+    if (!ok) return false;
+    store->call->n_moved_tokens = store->head.n_tokens;
+    store->call->n_moved_bytes = store->n_bytes;
+    finish(store);
+    return true;
+}
+
+/* ---- restoring ---- */
+
+static bool read_head(SessionStore *store, Error *error)
+{
+    uint8_t fixed[SESSION_FIXED_BYTES];
+    size_t n;
+    uint32_t crc;
+    if (store->n_bytes < sizeof fixed) return error_set(error, ERR_INVALID, "this is no session file");
+    if (!session_disk_read(&store->disk, 0, fixed, sizeof fixed, error) ||
+        !session_head_bytes(fixed, MAX_FILE_TOKENS, &n, error))
+        return false;
+    if (n > store->n_bytes) return error_set(error, ERR_INVALID, "the file ends too early");
+    if (!buffer_reserve(&store->head_bytes, n, error) ||
+        !session_disk_read(&store->disk, 0, store->head_bytes.data, n, error) ||
+        !session_head_read((const uint8_t *)store->head_bytes.data, n, &store->head, &crc, error))
+        return false;
+    store->head_bytes.n = n;
+    store->crc = session_crc_of_crc(0, crc);
+    return true;
+}
+
+/* Is it of this model, and of a policy that is served here in the same way? */
+static bool match_head(SessionStore *store, Error *error)
+{
+    const SessionHead *head = &store->head;
+    if (head->model != store->model) return error_set(error, ERR_INVALID, "it was saved with another model");
+    uint32_t n_vocab = tok_n_vocab(engine_tokenizer(store->engine));
+    for (uint32_t i = 0; i < head->n_tokens; i++)
+        if (session_head_token(head, i) >= n_vocab) return error_set(error, ERR_INVALID, "the file's head is damaged");
+    if (head->n_tokens > engine_context(store->engine))
+        return error_set(error, ERR_TOO_LARGE, "it has %u tokens, but ctx is %u", head->n_tokens,
+                         engine_context(store->engine));
+    for (store->policy = 0; store->policy < store->n_policies; store->policy++) {
+        uint32_t n_classes;
+        (void)classes_of(store, &n_classes);
+        if (store->policies[store->policy] == head->policy && n_classes == head->n_classes) return true;
+    }
+    return error_set(error, ERR_INVALID,
+                     "it was saved with another kv_type, on another kind of processor, or with attention '%.*s' of "
+                     "other settings",
+                     (int)head->n_name, head->name);
+}
+
+static bool begin_restore(SessionStore *store, Error *error)
+{
+    uint32_t n_classes;
+    uint64_t wanted;
+    if (!session_disk_find(&store->disk, store->call->session, &store->n_bytes, error)) return false;
+    if (!read_head(store, error) || !match_head(store, error)) goto refuse;
+    if (!session_file_bytes(&store->head, classes_of(store, &n_classes), store->head_bytes.n, &wanted) ||
+        wanted != store->n_bytes) {
+        (void)error_set(error, ERR_INVALID, "the file has %llu bytes, which is not what its head says",
+                        (unsigned long long)store->n_bytes);
+        goto refuse;
+    }
+    store->offset = store->head_bytes.n;
+    store->phase = CHECKING;
+    return true;
+refuse:
+    return error_prefix(error, "session '%s'", store->call->session);
+}
+
+static bool read_crc(SessionStore *store, uint32_t wanted, Error *error)
+{
+    uint8_t bytes[SESSION_CRC_BYTES];
+    if (!session_disk_read(&store->disk, store->offset, bytes, sizeof bytes, error)) return false;
+    store->offset += sizeof bytes;
+    if (session_get_u32(bytes) == wanted) return true;
+    return error_set(error, ERR_INVALID, "session '%s': the file is damaged before offset %llu", store->call->session,
+                     (unsigned long long)store->offset);
+}
+
+static bool check_page(SessionStore *store, Error *error)
+{
+    uint32_t n_classes, crc = 0;
+    if (!session_next_record(&store->head, classes_of(store, &n_classes), &store->record)) {
+        if (!read_crc(store, store->crc, error)) return false;
+        store->record = (SessionRecord){0};
+        store->offset = store->head_bytes.n;
+        store->phase = LOADING;
+        return new_sets(store, store->head.n_tokens, error);
+    }
+    if (!reserve_bytes(store, PIECE_BYTES, error)) return false;
+    for (uint64_t left = store->record.bytes; left > 0;) {
+        size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+        if (!session_disk_read(&store->disk, store->offset, store->bytes, n, error)) return false;
+        crc = session_crc(crc, store->bytes, n);
+        store->offset += n;
+        left -= n;
+    }
+    store->crc = session_crc_of_crc(store->crc, crc);
+    return read_crc(store, crc, error);
+}
+
+/* A page, for which cached ones give way. */
+static bool take_page(SessionStore *store, PageId *ret_page, Error *error)
+{
+    uint32_t n_classes;
+    uint32_t class_id = classes_of(store, &n_classes)[store->record.class_index].class_id;
+    while (!engine_page_new(store->engine, class_id, store->record.is_open, ret_page, error)) {
+        if (error->code != ERR_BUSY) return false;
+        if (!prefix_cache_evict(store->cache))
+            return error_set(error, ERR_BUSY, "session '%s': too little memory is free for its keys and values",
+                             store->call->session);
+    }
+    return true;
+}
+
+static bool copy_tokens(SessionStore *store, uint32_t **ret_tokens, Error *error)
+{
+    uint32_t *tokens = calloc(store->head.n_tokens, sizeof *tokens);
+    if (!tokens) return error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", store->head.n_tokens);
+    for (uint32_t i = 0; i < store->head.n_tokens; i++) tokens[i] = session_head_token(&store->head, i);
+    *ret_tokens = tokens;
+    return true;
+}
+
+static bool publish(SessionStore *store, Error *error)
+{
+    uint32_t n, *tokens = NULL;
+    PrefixCursor cursor;
+    const PageSet *sets;
+    PrefixEnd end;
+    const PrefixKey key = {store->policy, store->head.salt, store->head.n_salt};
+    if (!copy_tokens(store, &tokens, error)) return false;
+    if (!prefix_cache_make_room(store->cache, store->n_sets + 1)) {
+        free(tokens);
+        return error_set(error, ERR_BUSY, "session '%s': the prefix cache is full of what is in use",
+                         store->call->session);
+    }
+    prefix_cache_open(store->cache, &key, tokens, 0, &cursor, &sets, &n, &end);
+    const PrefixRun run = {.sets = store->sets,
+                           .tokens = tokens,
+                           .n_tokens = store->head.n_tokens,
+                           .n_prefilled = store->head.n_prefilled};
+    prefix_cache_finish(store->cache, &cursor, &run);
+    free(tokens);
+    store->call->n_moved_tokens = store->head.n_tokens;
+    store->call->n_moved_bytes = store->n_bytes;
+    finish(store);
+    return true;
+}
+
+static bool load_page(SessionStore *store, Error *error)
+{
+    uint32_t n_classes;
+    PageId page;
+    if (!session_next_record(&store->head, classes_of(store, &n_classes), &store->record)) return publish(store, error);
+    if (!take_page(store, &page, error)) return false;
+    store->sets[store->record.page].page[store->record.class_index] = page;
+    size_t n = engine_page_bytes(store->engine, page);
+    if (n != store->record.bytes)
+        return error_set(error, ERR_INVALID, "session '%s': its pages have %llu bytes, not %zu", store->call->session,
+                         (unsigned long long)store->record.bytes, n);
+    if (!reserve_bytes(store, n, error) || !session_disk_read(&store->disk, store->offset, store->bytes, n, error))
+        return false;
+    store->offset += n;
+    /* The file may have changed since it was checked. */
+    if (!read_crc(store, session_crc(0, store->bytes, n), error)) return false;
+    engine_page_write(store->engine, page, store->bytes);
+    return true;
+}
+
+/* ---- steps ---- */
+
+static bool remove_file(SessionStore *store, Error *error)
+{
+    if (!session_disk_remove(&store->disk, store->call->session, error)) return false;
+    finish(store);
+    return true;
+}
+
+void session_begin(SessionStore *store, SessionCall *call)
+{
+    Error error;
+    bool ok;
+    store->call = call;
+    store->head = (SessionHead){0};
+    store->record = (SessionRecord){0};
+    call->error = (Error){.code = ERR_NONE};
+    call->n_moved_tokens = 0;
+    call->n_moved_bytes = 0;
+    if (call->op == SESSION_DELETE)
+        ok = remove_file(store, &error);
+    else if (!store->cache)
+        ok = error_set(&error, ERR_UNSUPPORTED, "sessions need a prefix cache: cache is off");
+    else
+        ok = call->op == SESSION_SAVE ? begin_save(store, &error) : begin_restore(store, &error);
+    if (!ok) fail(store, &error);
+}
+
+SessionState session_step(SessionStore *store)
+{
+    static bool (*const steps[])(SessionStore *, Error *) = {
+        [SAVING] = save_page, [COMMITTING] = wait_for_disk, [CHECKING] = check_page, [LOADING] = load_page};
+    Error error;
+    if (store->phase == NO_CALL) return SESSION_IDLE;
+    if (store->phase != DONE && !steps[store->phase](store, &error)) fail(store, &error);
+    if (store->phase != DONE) return store->phase == COMMITTING ? SESSION_WAITING : SESSION_MORE;
+    store->phase = NO_CALL;
+    store->call = NULL;
+    return SESSION_OVER;
+}
