@@ -69,23 +69,25 @@ def test_4_a_client_that_leaves_during_prefill_stops_it(smollm2):
     assert smollm2.metric("vllm:prompt_tokens_total") - read < 7000
 
 
-def test_5_a_waiting_client_that_leaves_never_runs(smollm2):
+def test_5_a_waiting_client_that_leaves_never_runs():
+    server = longwave_server.Server(longwave_server.MODEL, "--max-batch", "1")
     fields = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 150, "ignore_eos": True}
-    alone = smollm2.post(COMPLETIONS, fields)[1]
+    alone = server.post(COMPLETIONS, fields)[1]
     time.sleep(0.3)  # the counters come with the engine's next report
-    written = smollm2.metric("vllm:generation_tokens_total")
-    first = smollm2.open_post(COMPLETIONS, fields)
-    smollm2.wait_metric("vllm:num_requests_running", lambda value: value == 1)
-    second = smollm2.open_post(COMPLETIONS, {**fields, "stream": True})
-    smollm2.wait_metric("longwave_generations_open", lambda value: value == 2)
+    written = server.metric("vllm:generation_tokens_total")
+    first = server.open_post(COMPLETIONS, fields)
+    server.wait_metric("vllm:num_requests_running", lambda value: value == 1)
+    second = server.open_post(COMPLETIONS, {**fields, "stream": True})
+    server.wait_metric("longwave_generations_open", lambda value: value == 2)
     second.close()
     answer = b""
     while b'"timings"' not in answer:
         answer += first.recv(65536)
     first.close()
     assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["choices"] == alone["choices"]
-    smollm2.wait_metric("vllm:num_requests_waiting", lambda value: value == 0)
-    smollm2.wait_metric("vllm:generation_tokens_total", lambda value: value == written + 150, 2)
+    server.wait_metric("vllm:num_requests_waiting", lambda value: value == 0)
+    server.wait_metric("vllm:generation_tokens_total", lambda value: value == written + 150, 2)
+    assert server.stop() == 0
 
 
 @pytest.mark.parametrize("fields", [{"top_k": 1}, {"temperature": 0}, {"top_p": 0}, {"logit_bias": {"1000": -100}}])
