@@ -83,10 +83,10 @@ static void tell_queue(Worker *worker)
 static bool emit_event(void *arg, const Event *event)
 {
     Worker *worker = arg;
+    /* Whoever sees the event must see what it means for the queue; and what comes next may take long. */
+    if (event->kind == EVENT_STARTED || event->kind == EVENT_DONE || event->kind == EVENT_FAILED) tell_queue(worker);
     if (!spsc_push(worker->events, event)) return false;
     worker->has_pushed = true;
-    /* What comes next may take long. */
-    if (event->kind == EVENT_STARTED) tell_queue(worker);
     return true;
 }
 

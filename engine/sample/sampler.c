@@ -216,10 +216,16 @@ static const Stage changes[] = {
     {"dry", dry_applies_to, dry_apply},
 };
 
-static void run_stages(Sampler *sampler, Row *row, const Stage *stages, size_t n)
+/* true: at least one had something to do. */
+static bool run_stages(Sampler *sampler, Row *row, const Stage *stages, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (stages[i].applies(sampler)) stages[i].apply(sampler, row);
+    bool has_run = false;
+    for (size_t i = 0; i < n; i++) {
+        if (!stages[i].applies(sampler)) continue;
+        stages[i].apply(sampler, row);
+        has_run = true;
+    }
+    return has_run;
 }
 
 /* ---- chance ---- */
@@ -258,7 +264,7 @@ static uint32_t first_index_of(const float *logits, uint32_t n, float value)
 
 static uint32_t draw_token(Sampler *sampler, Row *row)
 {
-    run_stages(sampler, row, sampler_cuts, sampler_n_cuts);
+    (void)run_stages(sampler, row, sampler_cuts, sampler_n_cuts);
     return weights_draw(sampler->space->weights, sampler->space->n_vocab, sampler_uniform(sampler, STREAM_TOKEN));
 }
 
@@ -294,8 +300,8 @@ bool sampler_pick(Sampler *sampler, float *logits, bool want_logprob, uint32_t n
     float raw_max;
     if (!row_max(logits, n, &raw_max, error)) return false;
     if (want_logprob) memcpy(sampler->space->raw, logits, n * sizeof *logits);
-    run_stages(sampler, &row, changes, COUNT(changes));
-    if (!row_max(logits, n, &row.max, error)) return false;
+    row.max = raw_max;
+    if (run_stages(sampler, &row, changes, COUNT(changes)) && !row_max(logits, n, &row.max, error)) return false;
     SampleResult result = {0};
     bool greedy = sampler->params.temperature == 0;
     result.id = greedy ? first_index_of(logits, n, row.max) : draw_token(sampler, &row);

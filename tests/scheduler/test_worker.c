@@ -45,20 +45,24 @@ static void count_wake(void *arg)
     bench->n_wakes++;
 }
 
-static Bench *bench_new(uint32_t max_queue, uint32_t max_events)
+/* Engine, wake and chunk are the bench's own. */
+static Bench *bench_with(WorkerParams params)
 {
     Bench *bench = calloc(1, sizeof *bench);
     cr_assert_not_null(bench);
     bench->engine = fake_engine_new(&(FakeEngineParams){.next = next_of_bench, .next_arg = bench});
-    const WorkerParams params = {.engine = bench->engine,
-                                 .max_queue = max_queue,
-                                 .prefill_chunk = 4,
-                                 .max_events = max_events,
-                                 .wake = count_wake,
-                                 .wake_arg = bench};
+    params.engine = bench->engine;
+    params.prefill_chunk = 4;
+    params.wake = count_wake;
+    params.wake_arg = bench;
     Error error;
     cr_assert(worker_start(&params, &bench->worker, &error), "%s", error.text);
     return bench;
+}
+
+static Bench *bench_new(uint32_t max_queue, uint32_t max_events)
+{
+    return bench_with((WorkerParams){.max_queue = max_queue, .max_events = max_events});
 }
 
 static void bench_free(Bench *bench)
@@ -155,6 +159,45 @@ Test(worker, refuses_when_the_queue_is_full)
     cr_assert(worker_submit(bench->worker, fourth, &error));
     POLL_UNTIL(bench, is_over(bench, 4));
     cr_assert_str_eq(bench->recorder.order, "1S 1F 2S 2D 3S 3D 4S 4D ");
+    bench_free(bench);
+}
+
+/* Prompt tokens of those that wait; one alone may be of any length. */
+Test(worker, refuses_when_too_many_prompt_tokens_wait)
+{
+    Bench *bench = bench_with((WorkerParams){.max_queue = 10, .max_queue_tokens = 20});
+    Error error = {0};
+    cr_assert_eq(worker_retry_after_seconds(bench->worker), 1);
+    submit(bench, 1, "@");
+    POLL_UNTIL(bench, bench->recorder.requests[1].n_started);
+    submit(bench, 2, "x is a prompt of some 40 tokens, or more");
+    Request *third = request_of(3, "x");
+    cr_assert_not(worker_submit(bench->worker, third, &error));
+    cr_assert_eq(error.code, ERR_BUSY);
+    cr_assert_str_eq(error.param, "max_queue_tokens");
+    worker_cancel(bench->worker, 2);
+    POLL_UNTIL(bench, is_over(bench, 2));
+    cr_assert(worker_submit(bench->worker, third, &error));
+    worker_cancel(bench->worker, 1);
+    POLL_UNTIL(bench, is_over(bench, 3));
+    cr_assert_geq(worker_retry_after_seconds(bench->worker), 1);
+    bench_free(bench);
+}
+
+/* Places beside max_queue: what the engine takes at once does not wait. */
+Test(worker, a_batch_runs_beside_an_empty_queue)
+{
+    Bench *bench = bench_with((WorkerParams){.max_queue = 0, .max_batch = 3});
+    Error error;
+    for (RequestId id = 1; id <= 3; id++) submit(bench, id, "@");
+    Request *fourth = request_of(4, "x");
+    cr_assert_not(worker_submit(bench->worker, fourth, &error));
+    cr_assert_str_eq(error.param, "max_queue");
+    for (RequestId id = 1; id <= 3; id++) POLL_UNTIL(bench, bench->recorder.requests[id].choices[0].n_tokens > 3);
+    for (RequestId id = 1; id <= 3; id++) worker_cancel(bench->worker, id);
+    for (RequestId id = 1; id <= 3; id++) POLL_UNTIL(bench, is_over(bench, id));
+    cr_assert(worker_submit(bench->worker, fourth, &error), "%s", error.text);
+    POLL_UNTIL(bench, is_over(bench, 4));
     bench_free(bench);
 }
 
@@ -308,6 +351,9 @@ Test(worker, refuses_bad_parameters)
     cr_assert_not(
         worker_start(&(WorkerParams){.engine = engine, .max_queue = UINT32_MAX, .prefill_chunk = 1}, &worker, &error));
     cr_assert_str_eq(error.param, "max_queue");
+    cr_assert_not(
+        worker_start(&(WorkerParams){.engine = engine, .max_batch = 1u << 20, .prefill_chunk = 1}, &worker, &error));
+    cr_assert_str_eq(error.param, "max_batch");
     cr_assert_null(worker);
     engine_close(engine);
 }
