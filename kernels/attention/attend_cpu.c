@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum {
-    TILE_VECTORS = SIMD_TILE_TOKENS < 8 ? 2 : 4, /* of keys, or of channels of values, that are held in registers */
-    TILE_QUERIES = SIMD_TILE_TOKENS < 8 ? 2 : 6, /* that share them */
+    TILE_QUERIES = 6,                            /* that share what is in registers: */
+    TILE_VECTORS = SIMD_TILE_TOKENS < 8 ? 1 : 4, /* of keys, or of channels of values */
 };
 _Static_assert((int)LANES == (int)KV_SECTOR_TOKENS, "a vector of scores is a sector");
 
@@ -200,34 +200,50 @@ SIMD_INLINE void weigh_tile(const Tile *tile, const float *values, uint32_t v_di
 /* As many queries as there are, so that a small group of heads pays for no more than it has. */
 static void score_queries(const Tile *tile, const float *keys, uint32_t k_dim, uint32_t n_sectors)
 {
-    if (TILE_QUERIES >= 6 && tile->n_queries == 6)
-        score_tile(tile, keys, k_dim, n_sectors, 6);
-    else if (TILE_QUERIES >= 5 && tile->n_queries == 5)
-        score_tile(tile, keys, k_dim, n_sectors, 5);
-    else if (TILE_QUERIES >= 4 && tile->n_queries == 4)
-        score_tile(tile, keys, k_dim, n_sectors, 4);
-    else if (TILE_QUERIES >= 3 && tile->n_queries == 3)
-        score_tile(tile, keys, k_dim, n_sectors, 3);
-    else if (TILE_QUERIES >= 2 && tile->n_queries == 2)
-        score_tile(tile, keys, k_dim, n_sectors, 2);
-    else
+    switch (tile->n_queries) {
+    case 1:
         score_tile(tile, keys, k_dim, n_sectors, 1);
+        break;
+    case 2:
+        score_tile(tile, keys, k_dim, n_sectors, 2);
+        break;
+    case 3:
+        score_tile(tile, keys, k_dim, n_sectors, 3);
+        break;
+    case 4:
+        score_tile(tile, keys, k_dim, n_sectors, 4);
+        break;
+    case 5:
+        score_tile(tile, keys, k_dim, n_sectors, 5);
+        break;
+    default:
+        score_tile(tile, keys, k_dim, n_sectors, TILE_QUERIES);
+        break;
+    }
 }
 
 static void weigh_queries(const Tile *tile, const float *values, uint32_t v_dim)
 {
-    if (TILE_QUERIES >= 6 && tile->n_queries == 6)
-        weigh_tile(tile, values, v_dim, 6);
-    else if (TILE_QUERIES >= 5 && tile->n_queries == 5)
-        weigh_tile(tile, values, v_dim, 5);
-    else if (TILE_QUERIES >= 4 && tile->n_queries == 4)
-        weigh_tile(tile, values, v_dim, 4);
-    else if (TILE_QUERIES >= 3 && tile->n_queries == 3)
-        weigh_tile(tile, values, v_dim, 3);
-    else if (TILE_QUERIES >= 2 && tile->n_queries == 2)
-        weigh_tile(tile, values, v_dim, 2);
-    else
+    switch (tile->n_queries) {
+    case 1:
         weigh_tile(tile, values, v_dim, 1);
+        break;
+    case 2:
+        weigh_tile(tile, values, v_dim, 2);
+        break;
+    case 3:
+        weigh_tile(tile, values, v_dim, 3);
+        break;
+    case 4:
+        weigh_tile(tile, values, v_dim, 4);
+        break;
+    case 5:
+        weigh_tile(tile, values, v_dim, 5);
+        break;
+    default:
+        weigh_tile(tile, values, v_dim, TILE_QUERIES);
+        break;
+    }
 }
 
 static uint32_t group_sectors(const Chunk *chunk, uint32_t group)
