@@ -86,6 +86,8 @@ const ConfigOption config_options[] = {
     {"max_output_tokens", .kind = OPTION_TOKENS, FIELD(max_output_tokens), .fallback = "0", .shown = "the context",
      .max = 1u << 24, .section = "server", .commands = CMD_SERVE, .reloads = true, .metavar = "TOKENS",
      .help = "largest answer that a request may ask for"},
+    {"session_dir", .kind = OPTION_TEXT, FIELD(session_dir), .shown = "no sessions", .section = "server",
+     .commands = CMD_SERVE, .metavar = "PATH", .help = "folder that /v1/sessions saves cached prefixes in"},
     {"drain_timeout", .kind = OPTION_SECONDS, FIELD(drain_timeout_s), .fallback = "60s", .max = 86400,
      .section = "server", .commands = CMD_SERVE, .metavar = "TIME",
      .help = "how long open requests may go on after SIGTERM"},

@@ -10,3 +10,4 @@ ApiHandler api_chat, api_completions;
 ApiHandler api_models, api_model, api_livez, api_readyz, api_metrics;
 ApiHandler api_tokenize, api_detokenize, api_apply_template;
 ApiHandler api_abort;
+ApiHandler api_session_post, api_session_delete;

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "server/api.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -25,6 +26,8 @@ static const Route routes[] = {
     {"GET", "/v1/models", ROUTE_MODEL, api_models},
     {"GET", "/v1/models/", ROUTE_MODEL | ROUTE_PREFIX, api_model},
     {"POST", "/v1/abort", ROUTE_JSON, api_abort},
+    {"POST", "/v1/sessions/", ROUTE_MODEL | ROUTE_JSON | ROUTE_PREFIX, api_session_post},
+    {"DELETE", "/v1/sessions/", ROUTE_MODEL | ROUTE_PREFIX, api_session_delete},
     {"POST", "/tokenize", ROUTE_MODEL | ROUTE_JSON, api_tokenize},
     {"POST", "/detokenize", ROUTE_MODEL | ROUTE_JSON, api_detokenize},
     {"POST", "/apply-template", ROUTE_MODEL | ROUTE_JSON, api_apply_template},
@@ -60,9 +63,15 @@ static const Route *find_route(const char *method, const char *path, const Route
     return NULL;
 }
 
-static const char *allowed_methods(const Route *route)
+/* All methods of the path, for Allow. */
+static void list_methods(const char *path, char text[static 64])
 {
-    return !strcmp(route->method, "GET") ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+    size_t n = 0;
+    for (size_t i = 0; i < N_ROUTES; i++)
+        if (path_matches(&routes[i], path))
+            n += (size_t)snprintf(text + n, 64 - n, "%s, %s", routes[i].method,
+                                  strcmp(routes[i].method, "GET") ? "" : "HEAD, ");
+    snprintf(text + n, 64 - n, "OPTIONS");
 }
 
 static void reply_no_route(Exchange *exchange, const Route *known)
@@ -74,7 +83,8 @@ static void reply_no_route(Exchange *exchange, const Route *known)
         server_reply_error(exchange, HTTP_ERR_URL, &error);
         return;
     }
-    const char *allow = allowed_methods(known);
+    char allow[64];
+    list_methods(path, allow);
     if (!strcmp(method, "OPTIONS")) {
         exchange_reply(exchange, &(HttpReply){.status = 204, .allow = allow});
         return;

@@ -206,6 +206,7 @@ bool server_attach(Server *server, const ServedModel *model, const WorkerParams 
     if (!worker_start(&with_wake, &server->worker, error)) return false;
     server->model = model;
     server->max_queue = params->max_queue;
+    server->has_sessions = params->session_dir;
     worker_set_queue(server->worker, server->limits.max_queue, server->limits.max_queue_tokens);
     if (server->phase == PHASE_LOADING) server->phase = PHASE_READY;
     service_notify("READY=1");

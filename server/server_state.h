@@ -29,7 +29,8 @@ struct Server {
     Generation *generations;  /* open ones */
     uint32_t n_live;          /* requests at the engine */
     uint64_t work_since_usec; /* when n_live became 1 */
-    uint32_t max_queue;       /* the most that the worker takes */
+    bool has_sessions;
+    uint32_t max_queue; /* the most that the worker takes */
     StatusLine status_line;
     RequestId last_id;
     uint32_t n_jobs; /* in uv's pool */

@@ -164,6 +164,7 @@ static void on_loaded(uv_work_t *work, int status)
         .max_swap_bytes = swap_bytes,
         .schedule = serve->config.schedule,
         .cache = serve->config.cache,
+        .session_dir = serve->config.session_dir,
     };
     if (serve->loaded && server_attach(serve->server, &serve->model, &params, error)) {
         log_info("ready: model '%s', context %u tokens, %s", serve->model.names[0], serve->model.context,

@@ -69,7 +69,7 @@ def test_kernels():
     found = figures("--kernels", "-t", "1")
     names = [row["kernel"] for row in found["kernels"]]
     assert len(names) == len(set(names))
-    assert all(any(name.startswith(what) for name in names) for what in ("matmul ", "attention ", "rmsnorm ", "glu "))
+    assert all(any(name.startswith(what) for name in names) for what in ("matmul ", "attend ", "rmsnorm ", "glu "))
     for row in found["kernels"]:
         assert row["usec"] > 0 and row["gb_per_second"] > 0 and row["ceiling_percent"] > 0
 

@@ -579,19 +579,3 @@ Test(generation, a_second_signal_fails_open_answers_in_band)
     buffer_done(&answer);
     fixture_stop(fixture);
 }
-
-Test(generation, text_routes_answer)
-{
-    Fixture *fixture = start(100);
-    expect_post(fixture, "/tokenize", "{\"content\":\"ab<|im_end|>\"}", 200, "{\"tokens\":[");
-    expect_post(fixture, "/tokenize", "{\"content\":\"<|im_end|>\"}", 200, "\"count\":1,\"max_model_len\":512}");
-    expect_post(fixture, "/tokenize", "{\"content\":\"<|im_end|>\",\"parse_special\":false}", 200, "\"tokens\":[");
-    expect_post(fixture, "/tokenize", "{\"content\":7}", 400, "\"param\":\"content\"");
-    expect_post(fixture, "/tokenize", "{}", 400, "\"param\":\"content\"");
-    expect_post(fixture, "/detokenize", "{\"tokens\":[1,2]}", 200, "{\"content\":\"<|im_start|><|im_end|>\"}");
-    expect_post(fixture, "/detokenize", "{\"tokens\":[1,99999]}", 400, "\"param\":\"tokens[1]\"");
-    expect_post(fixture, "/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", 200,
-                "<|im_start|>user\\nhi<|im_end|>\\n<|im_start|>assistant\\n");
-    expect_post(fixture, "/apply-template", "{\"messages\":[]}", 400, "\"param\":\"messages\"");
-    fixture_stop(fixture);
-}

@@ -262,6 +262,22 @@ bool worker_submit(Worker *worker, Request *request, Error *error)
     return !full || error_set(error, ERR_BUSY, "the queue is full (%u requests)", worker->params.max_queue);
 }
 
+/* Answers at once: sessions have the tokens that they were saved with, and "none" is never there. */
+bool worker_session(Worker *worker, SessionCall *call, Error *error)
+{
+    (void)error;
+    if (!strcmp(call->session, "none"))
+        (void)error_set(&call->error, ERR_NOT_FOUND, "there is no session 'none'");
+    else
+        call->n_moved_tokens = call->op == SESSION_SAVE ? call->n_tokens : 5;
+    call->n_moved_bytes = call->n_moved_tokens * 10;
+    pthread_mutex_lock(&worker->mutex);
+    push(worker, (Event){.kind = EVENT_SESSION, .id = call->id, .session = call});
+    pthread_mutex_unlock(&worker->mutex);
+    worker->params.wake(worker->params.wake_arg);
+    return true;
+}
+
 void worker_set_queue(Worker *worker, uint32_t max_queue, uint64_t max_queue_tokens)
 {
     pthread_mutex_lock(&worker->mutex);

@@ -96,7 +96,7 @@ static void *run(void *arg)
     fixture->options.params.loop = &fixture->loop;
     fake_worker_configure(fixture->tokenizer, fixture->options.step_usec);
     need(server_start(&fixture->options.params, &fixture->server, &error), "start", &error);
-    WorkerParams worker = {.max_queue = fixture->options.max_queue};
+    WorkerParams worker = {.max_queue = fixture->options.max_queue, .session_dir = fixture->options.session_dir};
     if (!fixture->options.loading)
         need(server_attach(fixture->server, &fixture->model, &worker, &error), "attach", &error);
     atomic_store(&fixture->port, server_port(fixture->server));
