@@ -104,8 +104,8 @@ bool session_head_bytes(const uint8_t *fixed, uint32_t max_tokens, size_t *ret_b
                          VERSION);
     if (head.n_tokens == 0 || head.n_tokens > max_tokens)
         return error_set(error, ERR_INVALID, "the file is of %u tokens: not from 1 to %u", head.n_tokens, max_tokens);
-    if (head.n_prefilled > head.n_tokens || head.n_classes > KV_MAX_CLASSES || head.n_name > SESSION_MAX_NAME_BYTES ||
-        head.n_salt > SESSION_MAX_SALT_BYTES)
+    if (head.n_prefilled > head.n_tokens || head.n_classes == 0 || head.n_classes > KV_MAX_CLASSES ||
+        head.n_name > SESSION_MAX_NAME_BYTES || head.n_salt > SESSION_MAX_SALT_BYTES)
         return error_set(error, ERR_INVALID, "the file's head is damaged");
     *ret_bytes = SESSION_FIXED_BYTES + head.n_salt + head.n_name + (size_t)head.n_tokens * 4 + SESSION_CRC_BYTES;
     return true;
