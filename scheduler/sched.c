@@ -118,7 +118,7 @@ bool sched_submit(Sched *sched, Request *request, Error *error)
         job = &sched->jobs[sched->n_touched++];
     else
         return error_set(error, ERR_BUSY, "%u requests are running or waiting", sched->n_touched);
-    job_init(job, request, sched->params.order == SCHED_PRIORITY ? request->priority : 0, sched->n_submitted++);
+    job_init(job, request, sched->params.order == SCHEDULE_PRIORITY ? request->priority : 0, sched->n_submitted++);
     queue_push(sched, &job->first);
     if (request->deadline_usec && request->deadline_usec < sched->deadline_usec)
         sched->deadline_usec = request->deadline_usec;

@@ -5,19 +5,15 @@
  * and no clock of its own, so that tests can drive it step by step. Engine thread.
  */
 #pragma once
+#include "config/config.h"
 #include "scheduler/job.h"
 
 typedef struct Sched Sched;
 
-typedef enum SchedOrder {
-    SCHED_FCFS,     /* first come, first served */
-    SCHED_PRIORITY, /* lower priorities first; every eighth is the one that came first, so that nothing starves */
-} SchedOrder;
-
 typedef struct SchedParams {
-    Engine *engine;     /* borrowed */
-    PrefixCache *cache; /* borrowed; NULL: off */
-    SchedOrder order;
+    Engine *engine;               /* borrowed */
+    PrefixCache *cache;           /* borrowed; NULL: off */
+    ScheduleMode order;           /* priority: every eighth is the one that came first, so that nothing starves */
     uint32_t max_live;            /* requests that wait, run, or have events that are not out yet */
     uint32_t max_batch;           /* sequences that run at once */
     uint32_t max_passes;          /* those of the engine, 2 at least: a decode pass runs while prefill is suspended */
@@ -27,7 +23,7 @@ typedef struct SchedParams {
     uint64_t (*clock_usec)(void); /* monotonic */
     bool (*reclaim)(void *arg);   /* gives up pages that nobody waits for; false: there are none. May be NULL */
     void *reclaim_arg;
-    EmitFn emit;                  /* takes an event with its payload; false: no room now, it will be offered again */
+    EmitFn emit; /* takes an event with its payload; false: no room now, it will be offered again */
     void *emit_arg;
     void (*wake)(void *emit_arg); /* events were handed out, and what comes next may take long; may be NULL */
 } SchedParams;

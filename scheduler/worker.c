@@ -243,7 +243,7 @@ static bool open_sched(Worker *worker, Error *error)
     if (params->cache != CACHE_OFF && !prefix_cache_new(&cache, &worker->cache, error)) return false;
     const SchedParams sched = {.engine = params->engine,
                                .cache = worker->cache,
-                               .order = params->schedule == SCHEDULE_PRIORITY ? SCHED_PRIORITY : SCHED_FCFS,
+                               .order = params->schedule,
                                .max_live = worker->max_live,
                                .max_batch = params->max_batch,
                                .max_passes = params->max_passes,

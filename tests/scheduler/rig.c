@@ -57,7 +57,7 @@ Rig *rig_new(const FakeEngineParams *engine, uint32_t max_live, uint32_t prefill
                                  .max_live = max_live,
                                  .max_batch = 1,
                                  .prefill_chunk = prefill_chunk,
-                                 .order = SCHED_PRIORITY});
+                                 .order = SCHEDULE_PRIORITY});
 }
 
 void rig_submit(Rig *rig, Request *request)

@@ -10,7 +10,7 @@ typedef struct RigParams {
     bool cache;
     uint32_t max_live, max_batch, prefill_chunk, max_stall_usec; /* 0: 16, 16, 64, 100000 */
     uint64_t max_swap_bytes;
-    SchedOrder order;
+    ScheduleMode order;
 } RigParams;
 
 typedef struct Rig {

@@ -31,7 +31,7 @@ typedef struct World {
     uint32_t max_batch, chunk, max_passes, n_contexts_quarters;
     uint64_t max_swap_bytes;
     bool cache, exact;
-    SchedOrder order;
+    ScheduleMode order;
 } World;
 
 typedef struct Sim {
@@ -309,7 +309,7 @@ static World make_world(uint64_t *random)
                    .max_swap_bytes = (uint64_t)sim_below(random, 3) << 16,
                    .cache = sim_below(random, 4) > 0,
                    .exact = sim_below(random, 2) > 0,
-                   .order = sim_below(random, 2) ? SCHED_PRIORITY : SCHED_FCFS};
+                   .order = sim_below(random, 2) ? SCHEDULE_PRIORITY : SCHEDULE_FCFS};
 }
 
 /* What must have happened in enough events. */

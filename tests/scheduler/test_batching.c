@@ -186,7 +186,7 @@ Test(batching, low_priority_does_not_starve)
 {
     Speaker speaker = {1, "hm"};
     const RigParams params = {
-        .engine = {.next = speaker_next, .next_arg = &speaker}, .max_batch = 1, .order = SCHED_PRIORITY};
+        .engine = {.next = speaker_next, .next_arg = &speaker}, .max_batch = 1, .order = SCHEDULE_PRIORITY};
     Rig *rig = rig_open(&params);
     Request *patient = request_of(1, "x");
     patient->priority = INT64_MAX;

@@ -86,7 +86,7 @@ Test(pressure, who_gave_way_goes_on_as_it_would_have)
 Test(pressure, the_last_of_the_lowest_priority_gives_way)
 {
     RigParams params = tight(6);
-    params.order = SCHED_PRIORITY;
+    params.order = SCHEDULE_PRIORITY;
     Rig *rig = rig_open(&params);
     static const int64_t priorities[] = {5, 0, 5};
     for (RequestId id = 1; id <= 3; id++) {
