@@ -3,6 +3,7 @@
 
 enum {
     MIN_ROWS = 16,   /* of a work item, when a whole layer would take too long */
+    FILL_ROWS = 64,  /* of one that fills what the first left of the time */
     DEBT_SHARE = 8,  /* who came first gets at least one part in so many of the time of prefill */
     STALL_SHARE = 8, /* an item takes at least one part in so many of max_stall: prefill never stands still */
 };
@@ -165,7 +166,8 @@ static Pass *begin_pass(Sched *sched, Sequence *sequence)
 
 /* ---- run ---- */
 
-static WorkItem next_item(const Sched *sched, const Pass *pass, double budget_usec)
+/* What fits the budget; the first of a step is never nothing, a further one is worth its while or has no rows. */
+static WorkItem next_item(const Sched *sched, const Pass *pass, double budget_usec, bool is_first)
 {
     WorkItem item = {.pass = pass->id,
                      .first_layer = pass->next_layer,
@@ -176,10 +178,12 @@ static WorkItem next_item(const Sched *sched, const Pass *pass, double budget_us
                                            : cost_guess(&sched->cost, pass->n_rows, pass->depth);
     if (cost <= 0) return item; /* one layer, to learn */
     double least = (double)sched->params.max_stall_usec / STALL_SHARE;
-    if (budget_usec < least) budget_usec = least;
+    if (is_first && budget_usec < least) budget_usec = least;
     double rows = budget_usec / cost;
     if (rows < item.n_rows) {
-        uint32_t n = rows < MIN_ROWS ? MIN_ROWS : (uint32_t)rows / MIN_ROWS * MIN_ROWS;
+        uint32_t n = (uint32_t)rows / MIN_ROWS * MIN_ROWS;
+        if (is_first && n < MIN_ROWS) n = MIN_ROWS;
+        if (!is_first && n < FILL_ROWS) n = 0;
         if (n < item.n_rows) item.n_rows = n;
     } else if (item.first_row == 0) {
         double layers = rows / item.n_rows;
@@ -228,22 +232,26 @@ static void end_pass(Sched *sched, Pass *pass)
     estimate_learn(&sched->end_usec, (double)(sched->params.clock_usec() - begin_usec));
 }
 
-static void continue_pass(Sched *sched, Pass *pass, uint64_t until_usec)
+static double time_left(const Sched *sched, uint64_t until_usec)
 {
     uint64_t now = sched->params.clock_usec();
-    double budget = until_usec > now ? (double)(until_usec - now) : 0;
+    return until_usec > now ? (double)(until_usec - now) : 0;
+}
+
+static void continue_pass(Sched *sched, Pass *pass, uint64_t until_usec)
+{
     Error error;
     if (pass->next_layer < sched->n_layers) {
-        WorkItem item = next_item(sched, pass, budget);
-        if (!run_item(sched, pass, &item, &error)) {
+        for (bool is_first = true; pass->next_layer < sched->n_layers; is_first = false) {
+            WorkItem item = next_item(sched, pass, time_left(sched, until_usec), is_first);
+            if (item.n_rows == 0) return;
+            if (run_item(sched, pass, &item, &error)) continue;
             engine_pass_drop(sched->params.engine, pass->id);
             fail_members(sched, pass, &error);
             return;
         }
-        if (pass->next_layer < sched->n_layers) return;
-        now = sched->params.clock_usec();
         /* The end is for the next step when this one is full. */
-        if (now + (uint64_t)estimate_high(&sched->end_usec) > until_usec || !may_end(pass)) return;
+        if (estimate_high(&sched->end_usec) > time_left(sched, until_usec) || !may_end(pass)) return;
     }
     end_pass(sched, pass);
 }
