@@ -381,6 +381,11 @@ SchedState sched_step(Sched *sched)
     return settle(sched, now_usec, has_worked);
 }
 
+uint64_t sched_steps(const Sched *sched)
+{
+    return sched->stats.steps;
+}
+
 SchedQueue sched_queue(const Sched *sched)
 {
     SchedQueue queue = sched->queue;

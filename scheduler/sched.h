@@ -46,6 +46,7 @@ void sched_cancel(Sched *sched, RequestId id);
 void sched_stop(Sched *sched);
 
 SchedState sched_step(Sched *sched);
+uint64_t sched_steps(const Sched *sched); /* that computed something */
 /* Earliest deadline of all that live, 0: none. */
 uint64_t sched_next_deadline_usec(const Sched *sched);
 

@@ -183,10 +183,13 @@ static void *worker_main(void *arg)
 {
     Worker *worker = arg;
     bool announced = false; /* is_stalled is set, and the step after it still found no room */
+    uint64_t n_steps = 0;
     atomic_store(&worker->is_busy, true);
     while (take_commands(worker)) {
-        show_life(worker);
         SchedState state = sched_step(worker->sched);
+        /* To turn in a circle, with work but without a step, is no life. */
+        if (state != SCHED_READY || sched_steps(worker->sched) != n_steps) show_life(worker);
+        n_steps = sched_steps(worker->sched);
         tell_queue(worker);
         SessionTurn sessions = session_queue_turn(&worker->sessions, emit_event, worker);
         wake_loop(worker);

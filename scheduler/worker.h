@@ -52,7 +52,7 @@ void worker_cancel(Worker *worker, RequestId id);
  */
 LW_CHECK bool worker_session(Worker *worker, SessionCall *call, Error *error);
 LW_CHECK bool worker_poll(Worker *worker, Event *ret_event); /* false: no event now */
-/* Monotonic time of the engine thread's last sign of life: each turn, and each layer of a step. Any thread. */
+/* Monotonic time of the engine thread's last sign of life: each step, and each layer of one. Any thread. */
 uint64_t worker_heartbeat_usec(const Worker *worker);
 /* It has something to compute: then an old heartbeat means that a layer hangs. False while it sleeps. Any thread. */
 bool worker_busy(const Worker *worker);
