@@ -19,8 +19,8 @@ void generation_plan_free(GenerationPlan *plan)
 
 void generation_part_close(Part *part)
 {
+    if (!part->open) return; /* then it has no generation yet, perhaps */
     Server *server = part->generation->server;
-    if (!part->open) return;
     part->open = false;
     inbox_remove(&server->inbox, &part->entry);
     server->n_live--;

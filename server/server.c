@@ -185,7 +185,6 @@ bool server_start(const ServerParams *params, Server **ret_server, Error *error)
 
 fail:
     auth_free(server->auth);
-    token_memory_free(server->memory);
     free(server);
     return false;
 }
@@ -232,6 +231,7 @@ static void on_handle_closed(uv_handle_t *handle)
     Server *server = handle->data;
     if (--server->n_handles) return;
     auth_free(server->auth);
+    token_memory_free(server->memory);
     free(server);
 }
 
