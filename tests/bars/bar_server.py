@@ -64,3 +64,15 @@ def resident_bytes(process):
     status = pathlib.Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
     fields = dict(line.split(":", 1) for line in status.splitlines())
     return tuple(int(fields[key].split()[0]) * 1024 for key in ("VmRSS", "VmHWM"))
+
+
+def metric(port, name):
+    """The value of an unlabelled metric, or the sum over its labels."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", "/metrics")
+    lines = connection.getresponse().read().decode().splitlines()
+    connection.close()
+    values = [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + " ", name + "{"))]
+    if not values:
+        raise RuntimeError(f"/metrics has no {name}")
+    return sum(values)
