@@ -89,6 +89,7 @@ typedef struct Config {
     bool tensors;      /* inspect --tensors: list them all */
     /* bench */
     ConfigList prefill, depth; /* tokens */
+    ConfigList batch;          /* sequences */
     uint32_t decode, repetitions;
     const char *synthetic; /* SHAPE:TYPE */
     const char *row;       /* of the kernels' table; NULL: the best */

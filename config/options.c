@@ -171,6 +171,8 @@ const ConfigOption config_options[] = {
      .metavar = "TOKENS[,TOKENS...]", .help = "tokens that stand before those whose decoding is timed, or none"},
     {"decode", .kind = OPTION_TOKENS, FIELD(decode), .fallback = "32", .min = 1, .max = 1u << 16, .commands = CMD_BENCH,
      .metavar = "TOKENS", .help = "tokens decoded at each depth"},
+    {"batch", .kind = OPTION_LIST, FIELD(batch), .fallback = "none", .min = 1, .max = 4096, .commands = CMD_BENCH,
+     .metavar = "N[,N...]", .help = "sequences to decode together at the first depth, or none"},
     {"repetitions", 'r', OPTION_INTEGER, FIELD(repetitions), .fallback = "5", .min = 1, .max = 10000,
      .commands = CMD_BENCH, .metavar = "N", .help = "how often each figure is measured"},
     {"synthetic", .kind = OPTION_TEXT, FIELD(synthetic), .rival_offset = offsetof(Config, model), .commands = CMD_BENCH,

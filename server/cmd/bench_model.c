@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/model/synthetic.h"
+#include "server/cmd/bench_batch.h"
 #include "server/cmd/open_model.h"
 #include "server/cmd/progress.h"
 #include "server/json_out.h"
@@ -15,7 +16,9 @@ enum { SEED = 1, WARM_UP_TOKENS = 2, MIN_BLOCK = 16 << 20, MAX_BLOCK = 512 << 20
 typedef struct ModelBench {
     const Config *config;
     Engine *engine;
-    SeqId seq;             /* closes with the engine */
+    SeqId seq;        /* closes with the engine */
+    Engine *products; /* the same model without all but its matrix products; NULL without batches */
+    KernelTable products_row;
     uint32_t *tokens;      /* [engine_context] */
     double *rates;         /* [repetitions] tokens a second */
     uint64_t weight_bytes; /* that one decode step reads */
@@ -23,6 +26,7 @@ typedef struct ModelBench {
     uint32_t n_threads;
     uint64_t block_bytes; /* that the ceiling was measured over */
     BenchSpread prefill_rates[CONFIG_LIST_MAX], decode_rates[CONFIG_LIST_MAX];
+    BenchSpread batch_rates[CONFIG_LIST_MAX], products_rates[CONFIG_LIST_MAX];
     KvTypes kv_types;
     double fraction_done;
     Progress progress;
@@ -84,21 +88,33 @@ static bool fill(Synthetic *synthetic, uint32_t n_threads, Error *error)
     return ok;
 }
 
+/* The second engine shares the file's pages with the first one; batches are what it is for. */
+static bool open_path(ModelBench *bench, const BenchPlan *plan, const char *path, Error *error)
+{
+    uint32_t n_sequences = 1;
+    SeqId unused;
+    for (uint32_t i = 0; i < plan->config->batch.n; i++)
+        if (plan->config->batch.at[i] > n_sequences) n_sequences = plan->config->batch.at[i];
+    if (!open_model(plan->config, path, plan->row, n_sequences, &bench->progress, &bench->engine, &bench->seq, error))
+        return false;
+    if (plan->config->batch.n == 0) return true;
+    bench->products_row = bench_products_alone(plan->row);
+    return open_model(plan->config, path, &bench->products_row, n_sequences, &bench->progress, &bench->products,
+                      &unused, error);
+}
+
 static bool open_synthetic(ModelBench *bench, const BenchPlan *plan, Error *error)
 {
     Synthetic *synthetic = NULL;
     bool ok = synthetic_new(plan->shape, plan->type, &synthetic, error) && fill(synthetic, bench->n_threads, error) &&
-              open_model(plan->config, synthetic_path(synthetic), plan->row, &bench->progress, &bench->engine,
-                         &bench->seq, error);
+              open_path(bench, plan, synthetic_path(synthetic), error);
     synthetic_free(synthetic);
     return ok;
 }
 
 static bool open_engine(ModelBench *bench, const BenchPlan *plan, Error *error)
 {
-    if (plan->shape ? !open_synthetic(bench, plan, error)
-                    : !open_model(plan->config, plan->config->model, plan->row, &bench->progress, &bench->engine,
-                                  &bench->seq, error))
+    if (plan->shape ? !open_synthetic(bench, plan, error) : !open_path(bench, plan, plan->config->model, error))
         return false;
     bench->weight_bytes = decode_weight_bytes(bench->engine);
     return kv_types_parse(bench->config->kv_type, &bench->kv_types, error);
@@ -110,6 +126,9 @@ static bool open_engine(ModelBench *bench, const BenchPlan *plan, Error *error)
 static bool make_tokens(ModelBench *bench, Error *error)
 {
     uint32_t n = engine_context(bench->engine), n_vocab = engine_shape(bench->engine)->n_vocab;
+    for (uint32_t i = 0; i < bench->config->batch.n; i++)
+        if (bench->config->batch.at[i] + bench->config->decode > n)
+            n = bench->config->batch.at[i] + bench->config->decode;
     bench->tokens = malloc(n * sizeof *bench->tokens);
     bench->rates = malloc(bench->config->repetitions * sizeof *bench->rates);
     if (!bench->tokens || !bench->rates) return error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", n);
@@ -163,6 +182,28 @@ static bool time_steps(ModelBench *bench, uint32_t begin, uint32_t end, bool dec
     return true;
 }
 
+static uint32_t batch_depth(const ModelBench *bench)
+{
+    return bench->config->depth.n ? bench->config->depth.at[0] : 0;
+}
+
+static bool measure_batches(ModelBench *bench, Error *error)
+{
+    const Config *config = bench->config;
+    for (uint32_t i = 0; i < config->batch.n; i++) {
+        BatchBench batch = {.engine = bench->engine,
+                            .tokens = bench->tokens,
+                            .n_sequences = config->batch.at[i],
+                            .depth = batch_depth(bench),
+                            .n_steps = config->decode,
+                            .n_repetitions = config->repetitions};
+        if (!bench_batch(&batch, &bench->batch_rates[i], error)) return false;
+        batch.engine = bench->products;
+        if (!bench_batch(&batch, &bench->products_rates[i], error)) return false;
+    }
+    return true;
+}
+
 static bool measure(ModelBench *bench, Error *error)
 {
     uint32_t chunk = engine_max_batch_rows(bench->engine), decode = bench->config->decode;
@@ -177,6 +218,7 @@ static bool measure(ModelBench *bench, Error *error)
              run_until(bench, bench->seq, depth, chunk, false, error) &&
              time_steps(bench, depth, depth + decode, true, &bench->decode_rates[i], error);
     }
+    ok = ok && measure_batches(bench, error);
     progress_end(&bench->progress);
     return ok;
 }
@@ -224,6 +266,13 @@ static bool write_json(const ModelBench *bench, Buffer *out, Error *error)
         json_rawf(&json, ",\"bytes_per_token\":%.0f,\"floor_percent\":%.2f}", decode_bytes(bench, i),
                   floor_percent(bench, i));
     }
+    json_raw(&json, "],\"batches\":[");
+    for (uint32_t i = 0; i < config->batch.n; i++) {
+        json_rawf(&json, "%s{\"sequences\":%u,\"depth\":%u,\"tokens\":%u,", i ? "," : "", config->batch.at[i],
+                  batch_depth(bench), config->decode);
+        write_rates(&json, bench->batch_rates[i]);
+        json_rawf(&json, ",\"ideal_tokens_per_second\":%.3f}", bench->products_rates[i].median);
+    }
     json_raw(&json, "]}\n");
     return json_end(&json, error);
 }
@@ -249,6 +298,12 @@ static bool write_text(const ModelBench *bench, Buffer *out, Error *error)
             out, error, "decode of %-5u at %-9u %10.1f %10.1f %10.1f   %.1f %% of the bytes-bound floor\n",
             config->decode, bench->config->depth.at[i], rates.median, rates.min, rates.max, floor_percent(bench, i));
     }
+    for (uint32_t i = 0; ok && i < config->batch.n; i++) {
+        BenchSpread rates = bench->batch_rates[i];
+        ok = buffer_printf(out, error, "%-5u together at %-10u %10.1f %10.1f %10.1f   %.1f %% of the products alone\n",
+                           config->batch.at[i], batch_depth(bench), rates.median, rates.min, rates.max,
+                           100 * rates.median / bench->products_rates[i].median);
+    }
     return ok;
 }
 
@@ -261,6 +316,7 @@ bool bench_model(const BenchPlan *plan, Buffer *out, Error *error)
               (config->json ? write_json(&bench, out, error) : write_text(&bench, out, error));
     free(bench.rates);
     free(bench.tokens);
+    engine_close(bench.products);
     engine_close(bench.engine);
     return ok;
 }

@@ -39,7 +39,7 @@ static bool open_engine(Run *run, Error *error)
 {
     Progress progress;
     uint64_t begin_usec = clock_now_usec();
-    bool ok = open_model(run->config, run->config->model, NULL, &progress, &run->engine, &run->seq, error);
+    bool ok = open_model(run->config, run->config->model, NULL, 1, &progress, &run->engine, &run->seq, error);
     run->load_usec = clock_now_usec() - begin_usec;
     return ok;
 }

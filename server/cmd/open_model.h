@@ -6,8 +6,9 @@
 #include "kernels/table.h"
 #include "server/cmd/progress.h"
 
-enum { OPEN_MODEL_SEQUENCES = 2 }; /* open at once: a text, and one that goes on from it */
-
-/* kernels: NULL for the best of this machine. The sequence closes with the engine. */
-LW_CHECK bool open_model(const Config *config, const char *path, const KernelTable *kernels, Progress *progress,
-                         Engine **ret_engine, SeqId *ret_seq, Error *error);
+/*
+ * n_sequences: open at once, besides the one that is opened here and closes with the engine. kernels: NULL for the best
+ * of this machine.
+ */
+LW_CHECK bool open_model(const Config *config, const char *path, const KernelTable *kernels, uint32_t n_sequences,
+                         Progress *progress, Engine **ret_engine, SeqId *ret_seq, Error *error);

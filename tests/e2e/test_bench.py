@@ -65,6 +65,13 @@ def test_a_synthetic_model():
     assert found["prefill"][0]["tokens_per_second"]["median"] > 0 and found["decode"][0]["tokens_per_second"]["median"] > 0
 
 
+def test_sequences_together(tiny_path):
+    found = figures("-m", str(tiny_path), "--prefill", "none", "--depth", "70", "--decode", "3", "--batch", "1,5", "-r", "2")
+    assert [(row["sequences"], row["depth"], row["tokens"]) for row in found["batches"]] == [(1, 70, 3), (5, 70, 3)]
+    for row in found["batches"]:
+        assert 0 < row["tokens_per_second"]["median"] and 0 < row["ideal_tokens_per_second"]
+
+
 def test_kernels():
     found = figures("--kernels", "-t", "1")
     names = [row["kernel"] for row in found["kernels"]]
@@ -88,6 +95,7 @@ def test_kernels():
     (("-m", "{tiny}", "--prefill", "4097"), "4097", 1),
     (("-m", "{tiny}", "--row", "cpu-none"), "cpu-scalar", 2),
     (("-m", "{tiny}", "--decode", "0"), "--decode", 2),
+    (("-m", "{tiny}", "--batch", "0"), "--batch", 2),
     (("-m", "/nonexistent.gguf"), "/nonexistent.gguf", 1),
 ])
 def test_what_is_wrong_is_named(tiny_path, options, words, status):

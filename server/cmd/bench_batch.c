@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cmd/bench_batch.h"
+#include "base/clock.h"
+
+#include <stdlib.h>
+
+static bool nothing_embed(const EmbedParams *params, Stream stream)
+{
+    (void)stream;
+    for (size_t i = 0; i < (size_t)params->n_tokens * params->n; i++) params->y[i] = (float)(i % 7) - 3;
+    return true;
+}
+
+static bool nothing_rmsnorm(const RmsNormParams *params, Stream stream)
+{
+    (void)params;
+    (void)stream;
+    return true;
+}
+
+static bool nothing_rope_table(const RopeTableParams *params, Stream stream)
+{
+    (void)params;
+    (void)stream;
+    return true;
+}
+
+static bool nothing_rope(const RopeParams *params, Stream stream)
+{
+    (void)params;
+    (void)stream;
+    return true;
+}
+
+static bool nothing_kv_store(const KvStoreParams *params, Stream stream)
+{
+    (void)params;
+    (void)stream;
+    return true;
+}
+
+static bool nothing_attend(const AttendParams *params, Stream stream)
+{
+    (void)params;
+    (void)stream;
+    return true;
+}
+
+static bool nothing_glu(const GluParams *params, Stream stream)
+{
+    (void)params;
+    (void)stream;
+    return true;
+}
+
+static bool nothing_softcap(const SoftcapParams *params, Stream stream)
+{
+    (void)params;
+    (void)stream;
+    return true;
+}
+
+static bool nothing_vector_add(const VectorAddParams *params, Stream stream)
+{
+    (void)params;
+    (void)stream;
+    return true;
+}
+
+KernelTable bench_products_alone(const KernelTable *row)
+{
+    return (KernelTable){.name = row->name,
+                         .embed = nothing_embed,
+                         .rmsnorm = nothing_rmsnorm,
+                         .matmul = row->matmul,
+                         .rope_table = nothing_rope_table,
+                         .rope = nothing_rope,
+                         .kv_store = nothing_kv_store,
+                         .attend = nothing_attend,
+                         .glu = nothing_glu,
+                         .softcap = nothing_softcap,
+                         .vector_add = nothing_vector_add};
+}
+
+/* Sequences of their own: nothing is shared between them. */
+static bool fill_sequences(const BatchBench *bench, SeqId *seqs, uint32_t *ret_n, Error *error)
+{
+    uint32_t chunk = engine_max_batch_rows(bench->engine), n_tokens = bench->depth + bench->n_steps;
+    for (*ret_n = 0; *ret_n < bench->n_sequences; ++*ret_n) {
+        SeqId seq;
+        if (!engine_seq_new(bench->engine, 0, &seq, error)) return false;
+        seqs[*ret_n] = seq;
+        if (!engine_seq_reserve(bench->engine, seq, n_tokens, error)) {
+            ++*ret_n;
+            return false;
+        }
+        for (uint32_t at; (at = engine_seq_tokens(bench->engine, seq)) < bench->depth;) {
+            uint32_t n = bench->depth - at < chunk ? bench->depth - at : chunk;
+            const BatchSpan span = {seq, 0, n, at, LOGITS_NONE, ROWS_PREFILL};
+            float *logits;
+            if (!engine_forward(bench->engine, &(Batch){bench->tokens + at, n, &span, 1}, &logits, error)) {
+                ++*ret_n;
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool time_decoding(const BatchBench *bench, const SeqId *seqs, BatchSpan *spans, double *ret_usec, Error *error)
+{
+    uint64_t begin_usec = clock_now_usec();
+    for (uint32_t step = 0; step < bench->n_steps; step++) {
+        float *logits;
+        for (uint32_t i = 0; i < bench->n_sequences; i++)
+            spans[i] = (BatchSpan){seqs[i], i, 1, bench->depth + step, LOGITS_LAST, ROWS_DECODE};
+        const Batch batch = {bench->tokens + step, bench->n_sequences, spans, bench->n_sequences};
+        if (!engine_forward(bench->engine, &batch, &logits, error)) return false;
+    }
+    *ret_usec = (double)(clock_now_usec() - begin_usec) + 1e-3;
+    return true;
+}
+
+/* One run, in new sequences. */
+static bool run_once(const BatchBench *bench, SeqId *seqs, BatchSpan *spans, double *ret_rate, Error *error)
+{
+    uint32_t n_open = 0;
+    double usec = 0;
+    bool ok = fill_sequences(bench, seqs, &n_open, error) && time_decoding(bench, seqs, spans, &usec, error);
+    for (uint32_t i = 0; i < n_open; i++) engine_seq_close(bench->engine, seqs[i]);
+    *ret_rate = 1e6 * bench->n_sequences * bench->n_steps / (usec > 0 ? usec : 1);
+    return ok;
+}
+
+bool bench_batch(const BatchBench *bench, BenchSpread *ret_rates, Error *error)
+{
+    SeqId *seqs = calloc(bench->n_sequences, sizeof *seqs);
+    BatchSpan *spans = calloc(bench->n_sequences, sizeof *spans);
+    double *rates = calloc(bench->n_repetitions, sizeof *rates), unused;
+    bool ok = seqs && spans && rates;
+    if (!ok) error_set(error, ERR_NO_MEMORY, "no memory for %u sequences", bench->n_sequences);
+    ok = ok && run_once(bench, seqs, spans, &unused, error);
+    for (uint32_t i = 0; ok && i < bench->n_repetitions; i++) ok = run_once(bench, seqs, spans, &rates[i], error);
+    if (ok) *ret_rates = bench_spread(rates, bench->n_repetitions);
+    free(rates);
+    free(spans);
+    free(seqs);
+    return ok;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How fast several sequences are decoded together, and what the matrix products alone would allow. One thread. */
+#pragma once
+#include "engine/engine.h"
+#include "server/cmd/bench.h"
+
+typedef struct BatchBench {
+    Engine *engine;
+    const uint32_t *tokens; /* [depth, and n_sequences + n_steps at least] */
+    uint32_t n_sequences, depth, n_steps, n_repetitions;
+} BatchBench;
+
+/* Tokens a second, of all sequences together. */
+LW_CHECK bool bench_batch(const BatchBench *bench, BenchSpread *ret_rates, Error *error);
+
+/* The row's matrix products; all else does nothing. An engine on it takes the least time that the products allow. */
+KernelTable bench_products_alone(const KernelTable *row);
