@@ -20,8 +20,7 @@ const ConfigCommand config_commands[] = {
 const size_t config_n_commands = sizeof config_commands / sizeof *config_commands;
 
 static const OptionChoice schedules[] = {{"fcfs", SCHEDULE_FCFS}, {"priority", SCHEDULE_PRIORITY}, {NULL, 0}};
-static const OptionChoice cache_modes[] = {
-    {"on", CACHE_ON}, {"exact", CACHE_EXACT}, {"off", CACHE_OFF}, {NULL, 0}};
+static const OptionChoice cache_modes[] = {{"on", CACHE_ON}, {"exact", CACHE_EXACT}, {"off", CACHE_OFF}, {NULL, 0}};
 static const OptionChoice log_levels[] = {
     {"error", LOG_ERROR}, {"warn", LOG_WARN}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}, {NULL, 0}};
 static const OptionChoice log_formats[] = {{"text", LOG_TEXT}, {"json", LOG_JSON}, {NULL, 0}};
@@ -44,7 +43,8 @@ const ConfigOption config_options[] = {
      .section = "model", .commands = RUNNERS, .metavar = "N", .help = "CPU threads that compute"},
     {"kv_type", .kind = OPTION_TEXT, FIELD(kv_type), .fallback = "f16", .section = "model",
      .commands = RUNNERS | CMD_INSPECT, .metavar = "TYPE",
-     .help = "element type of the KV cache: f32, f16, bf16, f8, int8 or int4; or by class, as full=int8,window=bf16"},
+     .help = "element type of the KV cache: f32, f16, bf16, f8, int8, or int4 at a cost in fidelity; or by class, as "
+             "full=int8,window=bf16"},
     {"host_memory", .kind = OPTION_BYTES, FIELD(host_memory), .fallback = "4G", .min = 1 << 20, .max = 1ull << 46,
      .section = "model", .commands = RUNNERS, .metavar = "SIZE",
      .help = "memory for the keys and values of all requests together; one whole context has to fit"},

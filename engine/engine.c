@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine_state.h"
+#include "engine/model/smooth.h"
 #include "engine/select/roles.h"
 
 #include <stdlib.h>
@@ -145,13 +146,21 @@ static bool open_memory(Engine *engine, Error *error)
            threads_new(p->n_threads, &engine->stream.pool, error);
 }
 
+/* Where a scale has 16 steps for all channels of a key. */
+static bool smooth_weights(Engine *engine, Error *error)
+{
+    for (KvKind kind = 0; kind < KV_N_KINDS; kind++) engine->smoothed |= engine->params.kv_types.of[kind] == KV_INT4;
+    return !engine->smoothed || smooth_keys(&engine->shape, &engine->weights, error);
+}
+
 static bool open_all(Engine *engine, const EngineParams *params, Error *error)
 {
     const BindProgress progress = {params->progress, params->progress_arg};
     return gguf_open(params->model_path, &engine->gguf, error) && family_find(engine->gguf, &engine->family, error) &&
            family_read_shape(engine->family, engine->gguf, &engine->shape, error) && set_limits(engine, error) &&
            weights_bind(engine->family, &engine->shape, engine->gguf, progress, &engine->weights, error) &&
-           open_tokenizer(engine, error) && open_chat_template(engine, error) && open_memory(engine, error);
+           smooth_weights(engine, error) && open_tokenizer(engine, error) && open_chat_template(engine, error) &&
+           open_memory(engine, error);
 }
 
 bool engine_open(const EngineParams *params, Engine **ret_engine, Error *error)

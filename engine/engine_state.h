@@ -28,6 +28,7 @@ struct Engine {
     const ModelFamily *family;
     ModelShape shape;
     ModelWeights weights;
+    bool smoothed; /* the weights' head norms: smooth_keys */
     Tokenizer *tokenizer;
     ChatTemplate *chat_template;
     Error chat_template_error; /* ERR_NONE: none */

@@ -89,6 +89,13 @@ static void compare_memory(const Engine *engine)
                  (unsigned long long)(file >> 20), (unsigned long long)(kv >> 20), (unsigned long long)(has >> 20));
 }
 
+static void warn_of_four_bits(const char *kv_type)
+{
+    if (strstr(kv_type, "int4"))
+        log_warn("kv_type '%s': four bits change what the model says, more or less by model (docs/measurements.md)",
+                 kv_type);
+}
+
 static bool describe_model(Serve *serve, Error *error)
 {
     struct stat st;
@@ -104,6 +111,7 @@ static bool describe_model(Serve *serve, Error *error)
     serve->model.kv_page_tokens = KV_PAGE_TOKENS;
     serve->model.n_kv_pages = (uint32_t)(engine_kv_usage(engine).total_tokens / KV_PAGE_TOKENS);
     compare_memory(engine);
+    warn_of_four_bits(serve->config.kv_type);
     serve->model.created_unix = modified;
     serve->model.context = engine_context(engine);
     serve->model.tokenizer = engine_tokenizer(engine);
