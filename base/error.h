@@ -10,6 +10,10 @@
 #define LW_CHECK __attribute__((warn_unused_result))
 #define LW_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum ErrorCode {
     ERR_NONE,
     ERR_INVALID,        /* a value, file or text that breaks its own rules */
@@ -44,3 +48,7 @@ bool error_set_param(Error *error, ErrorCode code, const char *param, const char
 
 /* Puts "<context>: " before the text of an error that travels upwards; returns false. */
 bool error_prefix(Error *error, const char *fmt, ...) LW_PRINTF(2, 3);
+
+#ifdef __cplusplus
+}
+#endif

@@ -8,6 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum DType {
     DTYPE_F32 = 0,
     DTYPE_F16 = 1,
@@ -53,3 +57,7 @@ typedef struct TensorView {
     uint32_t n_dims;
     uint64_t dim[TENSOR_MAX_DIMS]; /* dim[0] is contiguous; unused ones are 1 */
 } TensorView;
+
+#ifdef __cplusplus
+}
+#endif

@@ -9,4 +9,5 @@
 typedef struct Stream {
     ThreadPool *pool; /* CPU; NULL means the caller's thread alone */
     void *native;     /* cudaStream_t; NULL on the CPU */
+    void *blas;       /* cublasHandle_t on that stream, with a workspace of its own; for matmul of many tokens */
 } Stream;

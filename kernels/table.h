@@ -20,6 +20,7 @@ extern "C" {
 
 typedef struct KernelTable {
     const char *name; /* "cpu-avx512-vnni", "cpu-avx2", "cpu-scalar", "cuda" */
+    bool matmul_fuses; /* matmul takes a norm or a gate of its input */
     bool (*embed)(const EmbedParams *, Stream);
     bool (*rmsnorm)(const RmsNormParams *, Stream);
     bool (*matmul)(const MatmulParams *, Stream);
@@ -37,7 +38,7 @@ const KernelTable *kernels_cpu(void);
 const KernelTable *kernels_cpu_row(size_t i);
 const KernelTable *kernels_ref(void); /* the reference twins behind the same interface, one thread: for tests */
 #ifdef LW_CUDA
-/* NULL and a message when no usable device is there. Kernels that have no CUDA form yet are NULL in it. */
+/* NULL and a message when the device is not usable. Kernels that have no CUDA form yet are NULL in it. */
 const KernelTable *kernels_cuda(int device, Error *error);
 #endif
 

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/table.h"
 
-#include <cuda_runtime_api.h>
+#include "kernels/device_facts.h"
 
 const KernelTable *kernels_cuda(int device, Error *error)
 {
-    static const KernelTable table = {.name = "cuda", .vector_add = vector_add_cuda};
-    int n_devices = 0;
-    cudaError_t rc = cudaGetDeviceCount(&n_devices);
-    if (rc == cudaSuccess && (device < 0 || device >= n_devices)) {
-        error_set_param(error, ERR_NOT_FOUND, "device", "no CUDA device %d: there are %d", device, n_devices);
-        return NULL;
-    }
-    if (rc == cudaSuccess) rc = cudaSetDevice(device);
-    if (rc != cudaSuccess) {
-        error_set_param(error, ERR_DEVICE, "device", "no usable CUDA device: %s", cudaGetErrorString(rc));
-        return NULL;
-    }
-    return &table;
+    static const KernelTable table = {
+        .name = "cuda",
+        .matmul_fuses = true,
+        .embed = embed_cuda,
+        .rmsnorm = rmsnorm_cuda,
+        .matmul = matmul_cuda,
+        .rope_table = rope_table_cuda,
+        .rope = rope_cuda,
+        .glu = glu_cuda,
+        .softcap = softcap_cuda,
+        .vector_add = vector_add_cuda,
+    };
+    return device_facts_read(device, error) && matmul_cuda_prepare(error) ? &table : NULL;
 }

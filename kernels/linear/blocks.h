@@ -5,6 +5,7 @@
  * for a tensor's start.
  */
 #pragma once
+#include <assert.h>
 #include <stdint.h>
 
 enum { BLOCK_32 = 32, BLOCK_K = 256 };
@@ -128,11 +129,11 @@ typedef struct BlockQ6_K {
         0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12                                                        \
     }
 
-_Static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20, "no padding");
-_Static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24, "no padding");
-_Static_assert(sizeof(BlockIQ4_NL) == 18 && sizeof(BlockMXFP4) == 17 && sizeof(BlockQ8_0) == 34, "no padding");
-_Static_assert(sizeof(BlockQ2_K) == 84 && sizeof(BlockQ3_K) == 110 && sizeof(BlockQ4_K) == 144, "no padding");
-_Static_assert(sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210 && sizeof(BlockIQ4_XS) == 136, "no padding");
+static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20, "no padding");
+static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24, "no padding");
+static_assert(sizeof(BlockIQ4_NL) == 18 && sizeof(BlockMXFP4) == 17 && sizeof(BlockQ8_0) == 34, "no padding");
+static_assert(sizeof(BlockQ2_K) == 84 && sizeof(BlockQ3_K) == 110 && sizeof(BlockQ4_K) == 144, "no padding");
+static_assert(sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210 && sizeof(BlockIQ4_XS) == 136, "no padding");
 
 /* The bits of 2^(exponent - 128). */
 static inline uint32_t block_mxfp4_scale_bits(uint8_t exponent)

@@ -4,15 +4,21 @@
  * gate and up). W is a GGUF block format and stays in it. Activations: fp32 against F32, F16 and BF16 weights;
  * quantised to 8 bits in blocks of 32 (scale = max|x| / 127) against quantised weights, as the reference engines do.
  *
- * The order in which one (t, r) sum is formed depends on n_cols and the type only, never on n_tokens, the number of
- * threads or the tile: a row alone and in a batch is bit-identical.
+ * On the CPU the order in which one (t, r) sum is formed depends on n_cols and the type only, never on n_tokens, the
+ * number of threads or the tile: a row alone and in a batch is bit-identical.
  *
  * matmul_ref follows the definition in plain loops (8-bit activations included, integer sums exact);
  * matmul_exact_ref multiplies the dequantised weights with fp32 activations in fp64: the yardstick for the error of
  * both.
+ *
+ * matmul_cuda wants weights packed as device_layout.h says and multiplies them with 16-bit activations (unquantised
+ * weights: with two 16-bit parts, which is nearly fp32); beyond MATMUL_CUDA_ROWS tokens cuBLAS multiplies with weights
+ * turned into bfloat16. There the order of a sum may depend on n_tokens unless is_deterministic is set.
  */
 #pragma once
+#include "base/error.h"
 #include "base/tensor.h"
+#include "kernels/pointwise/glu.h"
 #include "kernels/stream.h"
 #ifdef __cplusplus
 extern "C" {
@@ -36,12 +42,25 @@ typedef struct MatmulParams {
     uint32_t n_tokens, n_cols;
     uint32_t n_out;
     MatmulOut out[MATMUL_MAX_OUT];
-    void *scratch; /* matmul_scratch_bytes(n_tokens, n_cols), aligned to 64 */
+    void *scratch; /* matmul_scratch_bytes(n_tokens, n_cols) or matmul_cuda_scratch_bytes, aligned to 64 */
+
+    /* What happens to x first: only where KernelTable.matmul_fuses says so; at most one of the two. */
+    const float *norm_weight; /* [n_cols] or NULL: rmsnorm.h */
+    float norm_eps;
+    const float *glu_up; /* [n_tokens, x_stride] or NULL: x is the gate, glu.h */
+    GluActivation glu_activation;
+    bool is_deterministic; /* CUDA: every token as if it came alone; slow for many */
 } MatmulParams;
 
 size_t matmul_scratch_bytes(uint32_t n_tokens, uint32_t n_cols);
 bool matmul_exact_ref(const MatmulParams *params);
 bool matmul_ref(const MatmulParams *params);
+
+enum { MATMUL_CUDA_ROWS = 64 };
+size_t matmul_cuda_scratch_bytes(uint32_t n_tokens, uint32_t n_cols);
+bool matmul_cuda(const MatmulParams *params, Stream stream);
+/* Prepares the kernels on the current device; once, before matmul_cuda. */
+LW_CHECK bool matmul_cuda_prepare(Error *error);
 
 #ifdef __cplusplus
 }

@@ -17,6 +17,7 @@ typedef struct EmbedParams {
 } EmbedParams;
 
 bool embed_ref(const EmbedParams *params);
+bool embed_cuda(const EmbedParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

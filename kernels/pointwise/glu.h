@@ -20,6 +20,7 @@ typedef struct GluParams {
 } GluParams;
 
 bool glu_ref(const GluParams *params);
+bool glu_cuda(const GluParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

@@ -19,6 +19,7 @@ typedef struct RmsNormParams {
 } RmsNormParams;
 
 bool rmsnorm_ref(const RmsNormParams *params);
+bool rmsnorm_cuda(const RmsNormParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

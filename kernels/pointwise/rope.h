@@ -32,6 +32,8 @@ typedef struct RopeParams {
 
 bool rope_table_ref(const RopeTableParams *params);
 bool rope_ref(const RopeParams *params);
+bool rope_table_cuda(const RopeTableParams *params, Stream stream);
+bool rope_cuda(const RopeParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

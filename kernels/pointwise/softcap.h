@@ -15,6 +15,7 @@ typedef struct SoftcapParams {
 } SoftcapParams;
 
 bool softcap_ref(const SoftcapParams *params);
+bool softcap_cuda(const SoftcapParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

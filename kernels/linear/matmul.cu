@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/linear/matmul.h"
+
+#include "kernels/launch.cuh"
+#include "kernels/linear/device_layout.h"
+#include "kernels/linear/gemv.h"
+#include "kernels/linear/gemv_f32.h"
+#include "kernels/linear/operand.h"
+#include "kernels/linear/widen.h"
+
+#include <cublas_v2.h>
+
+namespace lw
+{
+namespace
+{
+
+constexpr size_t kAlign = 256, kWideBytes = (size_t)64 << 20; /* weights of one cuBLAS call, in bfloat16 */
+
+size_t aligned(size_t n)
+{
+    return (n + kAlign - 1) / kAlign * kAlign;
+}
+
+uint32_t operand_cols(uint32_t n_cols)
+{
+    return (n_cols + OPERAND_COL_STEP - 1) / OPERAND_COL_STEP * OPERAND_COL_STEP;
+}
+
+size_t wide_bytes(uint32_t n_cols)
+{
+    size_t tile = (size_t)DEVICE_TILE_ROWS * operand_cols(n_cols) * sizeof(uint16_t);
+    return tile > kWideBytes ? tile : kWideBytes;
+}
+
+const GemvRow *find_in(const GemvRow *(*rows_of)(uint32_t *), DType type)
+{
+    uint32_t n = 0;
+    const GemvRow *rows = rows_of(&n);
+    for (uint32_t i = 0; i < n; i++)
+        if (rows[i].type == type) return &rows[i];
+    return nullptr;
+}
+
+const GemvRow *gemv_row_of(DType type)
+{
+    const GemvRow *row = find_in(gemv_rows_32, type);
+    if (!row) row = find_in(gemv_rows_k, type);
+    return row ? row : find_in(gemv_rows_float, type);
+}
+
+/* ---- the operand ---- */
+
+struct Scratch {
+    Operand operand;
+    uint16_t *wide; /* [tiles of 16 rows, padded columns]; only for many tokens */
+};
+
+/* All arrays that n_tokens may want; ret may be NULL. The bytes of all. */
+size_t lay_out(char *start, uint32_t n_tokens, uint32_t n_cols, Scratch *ret)
+{
+    const bool few = n_tokens <= MATMUL_CUDA_ROWS;
+    const size_t cols = operand_cols(n_cols), n = n_tokens * cols;
+    const size_t of_16 = aligned(n * sizeof(uint16_t)), of_32 = aligned(n * sizeof(float));
+    size_t at = aligned(n_tokens * sizeof(float)), bfloat = at, full = bfloat + of_16, half = full + of_32;
+    size_t end = few ? half + 3 * of_16 : half + wide_bytes(n_cols);
+    if (!ret) return end;
+    ret->operand.scale = (float *)start;
+    ret->operand.bfloat = (uint16_t *)(start + bfloat);
+    ret->operand.full = (float *)(start + full);
+    ret->operand.half = few ? (uint16_t *)(start + half) : nullptr;
+    ret->operand.half_low = few ? (uint16_t *)(start + half + of_16) : nullptr;
+    ret->operand.bfloat_low = few ? (uint16_t *)(start + half + 2 * of_16) : nullptr;
+    ret->operand.cols = (uint32_t)cols;
+    ret->wide = few ? nullptr : (uint16_t *)(start + half);
+    return end;
+}
+
+/* Keeps the arrays that the outputs' types read. */
+void keep_wanted(const MatmulParams *params, Operand *operand)
+{
+    bool half = false, half_low = false, bfloat = false, full = false;
+    for (uint32_t i = 0; i < params->n_out; i++) {
+        DType type = params->out[i].type;
+        full |= type == DTYPE_F32;
+        half_low |= type == DTYPE_F16;
+        bfloat |= type == DTYPE_BF16;
+        half |= type != DTYPE_F32 && type != DTYPE_BF16;
+    }
+    if (params->n_tokens > MATMUL_CUDA_ROWS) bfloat |= half;
+    if (!half) operand->half = nullptr;
+    if (!half_low) operand->half_low = nullptr;
+    if (!bfloat) operand->bfloat = operand->bfloat_low = nullptr;
+    if (!full) operand->full = nullptr;
+}
+
+/* ---- few tokens ---- */
+
+uint32_t at_most(uint32_t x, uint32_t most)
+{
+    return x < most ? x : most;
+}
+
+/*
+ * Shares shared memory out: two blocks should fit a multiprocessor, so that the next kernel's weights can be on their
+ * way; where x is too large for that one block takes it all, and x is held in parts where it is larger still.
+ */
+bool plan_shared(const GemvRow *row, const DeviceFacts *facts, GemvArgs *args, size_t *ret_bytes)
+{
+    constexpr uint32_t kBlockBytes = 2048; /* what a block takes besides, and a small kernel's share */
+    const size_t stage = (size_t)GEMV_WARPS * 32 * row->lane_bytes, kinds = row->is_split ? 2 : 1;
+    const size_t team = (size_t)GEMV_TEAM_WARPS * args->n_tokens * GEMV_RED_STRIDE * sizeof(float) * GEMV_TEAMS;
+    const size_t one = facts->block_shared_bytes - GEMV_STATIC_BYTES,
+                 two = facts->processor_shared_bytes / 2 - kBlockBytes;
+    const size_t x_row = (size_t)row->unit_cols * 2, pads = kinds * args->n_tokens * GEMV_X_PAD_BYTES;
+    const size_t x = kinds * args->n_tokens * x_row * args->n_units + pads;
+    args->n_buffers = args->n_tokens <= 4 ? 2 : 1;
+    const size_t sums = args->n_buffers * team;
+    size_t limit = sums + x + 2 * stage <= two ? two : one;
+    args->chunk_units = args->n_units;
+    if (sums + x + 2 * stage > limit) { /* then x in parts that every warp has a share in */
+        size_t ring = sums + pads + 2 * stage + kinds * args->n_tokens * x_row <= limit ? 2 * stage : stage;
+        if (sums + pads + ring > limit) return false;
+        uint32_t units = (uint32_t)((limit - sums - pads - ring) / (kinds * args->n_tokens * x_row));
+        if (units >= GEMV_TEAM_WARPS) units -= units % GEMV_TEAM_WARPS;
+        if (units == 0) return false;
+        if (units < args->chunk_units) args->chunk_units = units;
+    }
+    const size_t held = sums + pads + kinds * args->n_tokens * x_row * args->chunk_units;
+    args->n_stages = (uint32_t)((limit - held) / stage);
+    if (args->n_stages > GEMV_MAX_STAGES) args->n_stages = GEMV_MAX_STAGES;
+    *ret_bytes = held + args->n_stages * stage;
+    return args->n_stages > 0;
+}
+
+/* Outputs of params that have row's type, tokens [t0, t0 + n). */
+GemvArgs gemv_args(const MatmulParams *params, const Operand &x, const GemvRow *row, uint32_t t0, uint32_t n,
+                   bool is_raw)
+{
+    GemvArgs args = {};
+    const bool is_bfloat = row->type == DTYPE_BF16;
+    const size_t at = (size_t)t0 * x.cols;
+    for (uint32_t i = 0; i < params->n_out; i++) {
+        const MatmulOut &out = params->out[i];
+        if (out.type != row->type || out.n_rows == 0) continue;
+        args.out[args.n_out++] = {
+            (const char *)out.w, out.y + t0 * out.y_stride, out.bias, out.y_stride, out.n_rows, args.n_tiles,
+            out.accumulate};
+        args.n_tiles += (out.n_rows + DEVICE_TILE_ROWS - 1) / DEVICE_TILE_ROWS;
+    }
+    args.n_units = device_padded_cols(row->type, params->n_cols) / row->unit_cols;
+    args.n_tokens = n;
+    args.tile_bytes = device_tile_bytes(row->type, params->n_cols);
+    args.x = (is_bfloat ? x.bfloat : x.half) + at;
+    args.x_low = !row->is_split ? nullptr : (is_bfloat ? x.bfloat_low : x.half_low) + at;
+    args.x_scale = is_bfloat ? nullptr : x.scale + t0;
+    args.x_stride = x.cols;
+    args.raw = operand_source(params);
+    args.is_raw = is_raw;
+    return args;
+}
+
+/* Whether every block may make its operand by itself, which saves a launch: few tokens that shared memory holds. */
+bool can_be_raw(const MatmulParams *params, const Operand &x)
+{
+    const DeviceFacts *facts = device_facts();
+    if (!facts || params->n_tokens > GEMV_MAX_RAW_TOKENS || !operand_is_held(operand_source(params))) return false;
+    for (uint32_t i = 0; i < params->n_out; i++) {
+        const GemvRow *row = gemv_row_of(params->out[i].type);
+        size_t shared_bytes;
+        if (!row) return false;
+        GemvArgs args = gemv_args(params, x, row, 0, params->n_tokens, true);
+        if (!plan_shared(row, facts, &args, &shared_bytes) || args.chunk_units < args.n_units) return false;
+    }
+    return true;
+}
+
+bool run_gemv(const MatmulParams *params, const Operand &x, const GemvRow *row, bool is_raw, Stream stream)
+{
+    const DeviceFacts *facts = device_facts();
+    for (uint32_t t0 = 0, n; facts && t0 < params->n_tokens; t0 += n) {
+        n = at_most(params->n_tokens - t0, GEMV_MAX_TOKENS);
+        GemvArgs args = gemv_args(params, x, row, t0, n, is_raw);
+        size_t shared_bytes = 0;
+        if (args.n_tiles == 0) return true;
+        if (!plan_shared(row, facts, &args, &shared_bytes)) return false;
+        while (params->is_deterministic && n > 1 && args.chunk_units < args.n_units) { /* parts of x are added apart */
+            args = gemv_args(params, x, row, t0, --n, is_raw);
+            if (!plan_shared(row, facts, &args, &shared_bytes)) return false;
+        }
+        uint32_t blocks = at_most(args.n_tiles, facts->n_multiprocessors);
+        if (!launch(n <= 8 ? row->by_8 : row->by_16, dim3(blocks), 32 * GEMV_WARPS, shared_bytes, stream, args))
+            return false;
+    }
+    return facts != nullptr;
+}
+
+bool run_f32(const MatmulParams *params, const Operand &x, Stream stream)
+{
+    for (uint32_t i = 0; i < params->n_out; i++) {
+        const MatmulOut &out = params->out[i];
+        if (out.type != DTYPE_F32 || out.n_rows == 0) continue;
+        GemvF32Args args = {
+            (const float *)out.w, x.full,        out.y,      out.bias,
+            out.y_stride,         x.cols,        out.n_rows, device_padded_cols(DTYPE_F32, params->n_cols),
+            params->n_tokens,     out.accumulate};
+        if (!gemv_f32_launch(&args, stream)) return false;
+    }
+    return true;
+}
+
+bool multiply_few(const MatmulParams *params, const Operand &x, Stream stream)
+{
+    const bool is_raw = can_be_raw(params, x);
+    if (!is_raw && !operand_fill(params, &x, stream)) return false;
+    for (uint32_t i = 0; i < params->n_out; i++) {
+        DType type = params->out[i].type;
+        bool is_done = false; /* together with an earlier output */
+        for (uint32_t j = 0; j < i; j++) is_done |= params->out[j].type == type;
+        if (is_done) continue;
+        if (type == DTYPE_F32 ? !run_f32(params, x, stream) : !run_gemv(params, x, gemv_row_of(type), is_raw, stream))
+            return false;
+    }
+    return true;
+}
+
+/* ---- many tokens ---- */
+
+__global__ void add_bias(float *y, size_t y_stride, const float *bias, uint32_t n_rows, uint32_t n_tokens)
+{
+    grid_release();
+    grid_wait();
+    for (uint32_t r = blockIdx.x * blockDim.x + threadIdx.x; r < n_rows; r += gridDim.x * blockDim.x)
+        for (uint32_t t = blockIdx.y; t < n_tokens; t += gridDim.y) y[t * y_stride + r] += bias[r];
+}
+
+/* Rows [row, row + n) of out; w is their start, in type. */
+bool run_blas(const MatmulParams *params, const MatmulOut &out, const Operand &x, const void *w, cudaDataType type,
+              uint32_t row, uint32_t n, Stream stream)
+{
+    const float one = 1, beta = out.accumulate ? 1 : 0;
+    const int cols = (int)device_padded_cols(out.type, params->n_cols);
+    const void *from = type == CUDA_R_32F ? (const void *)x.full : x.bfloat;
+    return cublasGemmEx((cublasHandle_t)stream.blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)n, (int)params->n_tokens, cols,
+                        &one, w, type, cols, from, type, (int)x.cols, &beta, out.y + row, CUDA_R_32F, (int)out.y_stride,
+                        CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
+}
+
+bool multiply_widened(const MatmulParams *params, const MatmulOut &out, const Scratch &scratch, Stream stream)
+{
+    const uint32_t cols = device_padded_cols(out.type, params->n_cols);
+    const size_t tile_bytes = device_tile_bytes(out.type, params->n_cols), wide = wide_bytes(params->n_cols);
+    const uint32_t tiles = (out.n_rows + DEVICE_TILE_ROWS - 1) / DEVICE_TILE_ROWS;
+    const uint32_t most = (uint32_t)(wide / ((size_t)DEVICE_TILE_ROWS * cols * sizeof(uint16_t)));
+    const WidenKernel kernel = widen_kernel(out.type);
+    const DeviceFormat *format = device_format(out.type);
+    const uint32_t unit_cols = format ? format->unit_cols : (uint32_t)DEVICE_FLOAT_UNIT_COLS;
+    if (!kernel) return false;
+    for (uint32_t tile = 0; tile < tiles; tile += most) {
+        uint32_t n = at_most(tiles - tile, most), row = tile * DEVICE_TILE_ROWS;
+        uint32_t n_rows = at_most(out.n_rows - row, n * DEVICE_TILE_ROWS);
+        WidenArgs args = {(const char *)out.w + tile * tile_bytes, tile_bytes, n, cols / unit_cols, scratch.wide, cols};
+        if (!widen(kernel, &args, stream) ||
+            !run_blas(params, out, scratch.operand, scratch.wide, CUDA_R_16BF, row, n_rows, stream))
+            return false;
+    }
+    return true;
+}
+
+bool multiply_many(const MatmulParams *params, const Scratch &scratch, Stream stream)
+{
+    constexpr unsigned kThreads = 256;
+    if (!stream.blas || !operand_fill(params, &scratch.operand, stream)) return false;
+    for (uint32_t i = 0; i < params->n_out; i++) {
+        const MatmulOut &out = params->out[i];
+        bool good = out.n_rows == 0;
+        if (good) continue;
+        if (out.type == DTYPE_F32 || out.type == DTYPE_BF16)
+            good = run_blas(params, out, scratch.operand, out.w, out.type == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF, 0,
+                            out.n_rows, stream);
+        else
+            good = multiply_widened(params, out, scratch, stream);
+        if (good && out.bias)
+            good = launch(add_bias, dim3(blocks_for(out.n_rows, kThreads, 1024), at_most(params->n_tokens, 1024)),
+                          kThreads, 0, stream, out.y, out.y_stride, out.bias, out.n_rows, params->n_tokens);
+        if (!good) return false;
+    }
+    return true;
+}
+
+/* As many calls for few tokens each, one after another in the same scratch. */
+bool multiply_pieces(MatmulParams params, Stream stream)
+{
+    uint32_t left = params.n_tokens;
+    while (left > 0) {
+        params.n_tokens = at_most(left, MATMUL_CUDA_ROWS);
+        if (!matmul_cuda(&params, stream)) return false;
+        left -= params.n_tokens;
+        params.x += params.n_tokens * params.x_stride;
+        if (params.glu_up) params.glu_up += params.n_tokens * params.x_stride;
+        for (uint32_t i = 0; i < params.n_out; i++) params.out[i].y += params.n_tokens * params.out[i].y_stride;
+    }
+    return true;
+}
+
+bool prepare_rows(const GemvRow *(*rows_of)(uint32_t *), size_t shared_bytes, Error *error)
+{
+    uint32_t n = 0;
+    const GemvRow *rows = rows_of(&n);
+    for (uint32_t i = 0; i < 2 * n; i++) {
+        GemvKernel kernel = i % 2 ? rows[i / 2].by_16 : rows[i / 2].by_8;
+        cudaError_t rc =
+            cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+        if (rc != cudaSuccess)
+            return error_set_param(error, ERR_DEVICE, "device", "this build has no kernel for %s on this device: %s",
+                                   dtype_name(rows[i / 2].type).text, cudaGetErrorString(rc));
+    }
+    return true;
+}
+
+} // namespace
+} // namespace lw
+
+extern "C" size_t matmul_cuda_scratch_bytes(uint32_t n_tokens, uint32_t n_cols)
+{
+    return lw::lay_out(nullptr, n_tokens, n_cols, nullptr);
+}
+
+extern "C" bool matmul_cuda_prepare(Error *error)
+{
+    const DeviceFacts *facts = device_facts();
+    if (!facts) return error_set(error, ERR_INTERNAL, "kernels are prepared before the device is known");
+    return lw::prepare_rows(lw::gemv_rows_32, facts->block_shared_bytes - lw::GEMV_STATIC_BYTES, error) &&
+           lw::prepare_rows(lw::gemv_rows_k, facts->block_shared_bytes - lw::GEMV_STATIC_BYTES, error) &&
+           lw::prepare_rows(lw::gemv_rows_float, facts->block_shared_bytes - lw::GEMV_STATIC_BYTES, error);
+}
+
+extern "C" bool matmul_cuda(const MatmulParams *params, Stream stream)
+{
+    lw::Scratch scratch;
+    if (params->n_out > MATMUL_MAX_OUT || (params->norm_weight && params->glu_up)) return false;
+    for (uint32_t i = 0; i < params->n_out; i++)
+        if (params->out[i].type != DTYPE_F32 && !lw::gemv_row_of(params->out[i].type)) return false;
+    if (params->n_tokens == 0 || params->n_out == 0) return true;
+    if (params->is_deterministic && params->n_tokens > MATMUL_CUDA_ROWS) return lw::multiply_pieces(*params, stream);
+    lw::lay_out((char *)params->scratch, params->n_tokens, params->n_cols, &scratch);
+    lw::keep_wanted(params, &scratch.operand);
+    if (params->n_tokens <= MATMUL_CUDA_ROWS) return lw::multiply_few(params, scratch.operand, stream);
+    return lw::multiply_many(params, scratch, stream);
+}
