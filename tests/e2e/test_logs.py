@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the log says of requests, and what it never says."""
 import pathlib
+import re
 import signal
+import socket
 import time
 
 import pytest
@@ -120,3 +122,36 @@ def test_sighup_reloads_keys_limits_and_level(tiny_path, tmp_path):
     time.sleep(0.2)
     assert len(server.log_lines("request")) == n
     assert server.stop() == 0
+
+
+def test_sighup_changes_what_may_wait(tiny_path, tmp_path):
+    keys, config = tmp_path / "keys", tmp_path / "longwave.conf"
+    keys.write_text("k\n")
+    write_config(config, keys, max_queue=2)
+    server = longwave_server.Server(tiny_path, "--config", config, "--max-batch", "1", "--log-format", "json",
+                                    log=tmp_path / "log")
+    held = []
+    for n in (1, 2):  # one runs, one waits
+        body = b'{"prompt": "the", "max_tokens": 4000, "n": 8, "ignore_eos": true}'
+        held.append(socket.create_connection(("127.0.0.1", server.port)))
+        held[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n"
+                         b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        deadline = time.monotonic() + 10
+        while open_generations(server) < n:
+            assert time.monotonic() < deadline
+    write_config(config, keys, max_queue=1)
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_log("reloaded")
+    assert ask(server, "k") == 429
+    write_config(config, keys, max_queue=3)
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_log("reloaded", 2)
+    held[0].close()
+    held[1].close()
+    assert ask(server, "k") == 200
+    assert server.stop() == 0
+
+
+def open_generations(server):
+    page = server.request("GET", "/metrics", headers={"Authorization": "Bearer k"})[2].decode()
+    return float(re.search(r"^longwave_generations_open.* (\S+)$", page, re.M)[1])

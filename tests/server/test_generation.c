@@ -377,7 +377,7 @@ Test(generation, large_frames_do_not_cut_off_a_client_that_reads)
 /* One thread prepares requests and a long prompt keeps it busy: what waits behind it must end with its client. */
 Test(generation, jobs_of_clients_that_left_are_not_begun)
 {
-    enum { CLIENTS = 8, WORD_BYTES = 3 << 20, WORDS = 5, CONTENT_BYTES = WORDS * WORD_BYTES };
+    enum { CLIENTS = 8, WORD_BYTES = 3 << 20, WORDS = 2, CONTENT_BYTES = WORDS * WORD_BYTES };
     static const char small[] = "{\"nobody_knows\":1,\"prompt\":\"a\",\"max_tokens\":1}";
     setenv("UV_THREADPOOL_SIZE", "1", 1);
     FixtureOptions options = fixture_defaults();
