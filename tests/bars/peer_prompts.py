@@ -8,7 +8,7 @@ import pathlib
 import subprocess
 import sys
 
-from bar_server import post
+from bar_server import post, server
 
 N_TOKENS, TIE = 64, 0.05
 PEER = os.environ.get("LONGWAVE_PEER_PYTHON")
@@ -35,10 +35,14 @@ def run_peer(script, *arguments, given=None):
     return json.loads(answer.stdout)
 
 
-def prompt_ids(port):
-    texts = [post(port, "/apply-template", {"messages": [{"role": "user", "content": question}]})["prompt"]
-             for question in QUESTIONS]
-    return [post(port, "/tokenize", {"content": text})["tokens"] for text in texts]
+def prompt_ids(model, chat):
+    """As messages of a user, or as plain text behind what the model begins with."""
+    with server("--ctx", "512", model=model) as (_, port, _):
+        if not chat:
+            return [post(port, "/tokenize", {"content": text, "add_special": True})["tokens"] for text in QUESTIONS]
+        texts = [post(port, "/apply-template", {"messages": [{"role": "user", "content": question}]})["prompt"]
+                 for question in QUESTIONS]
+        return [post(port, "/tokenize", {"content": text})["tokens"] for text in texts]
 
 
 def given_text(port, prompt, ids):
