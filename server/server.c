@@ -230,7 +230,6 @@ static void on_handle_closed(uv_handle_t *handle)
 {
     Server *server = handle->data;
     if (--server->n_handles) return;
-    token_memory_free(server->memory);
     auth_free(server->auth);
     token_memory_free(server->memory);
     free(server);
