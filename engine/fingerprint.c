@@ -72,6 +72,16 @@ static uint64_t mix_class(const Engine *engine, uint64_t hash, const KvClass *cl
     return hash;
 }
 
+/* Of keys as they are stored: smoothed or not. */
+static uint64_t mix_key_norms(const Engine *engine, uint64_t hash)
+{
+    for (uint32_t layer = 0; layer < engine->shape.n_layers; layer++) {
+        const float *norm = engine->weights.layers[layer].k_norm;
+        if (norm) hash = mix_bytes(hash, norm, engine->shape.head_dim * sizeof *norm);
+    }
+    return hash;
+}
+
 uint64_t engine_policy_fingerprint(const Engine *engine, PolicyId id)
 {
     const AttnPolicy *policy = &engine->policies[id];
@@ -80,6 +90,7 @@ uint64_t engine_policy_fingerprint(const Engine *engine, PolicyId id)
     uint64_t hash = mix_number(mix_number(START, LAYOUT_VERSION), engine->shape.rope_original_context && is_long);
     hash = mix_text(hash, policy->name, strlen(policy->name));
     hash = mix_text(hash, engine->kernels->name, strlen(engine->kernels->name));
+    hash = mix_key_norms(engine, hash);
     if (policy->roles) {
         hash = mix_number(mix_number(hash, policy->sink), policy->recent_prefill);
         hash = mix_number(hash, policy->recent_decode);
