@@ -65,8 +65,8 @@ static bool is_candidate(Sched *sched, const Sequence *sequence)
 }
 
 /*
- * The shortest remainder first, so that a short prompt need not wait for long ones; but the one that came first is owed
- * a share of the time that others got, so that a long one is not overtaken for ever.
+ * Of the highest priority the shortest remainder first, so that a short prompt need not wait for long ones; but the one
+ * that came first is owed a share of the time that others got, so that a long one is not overtaken for ever.
  */
 static Sequence *choose(Sched *sched, const Sequence **ret_first)
 {
@@ -77,7 +77,7 @@ static Sequence *choose(Sched *sched, const Sequence **ret_first)
         if (!is_candidate(sched, sequence)) continue;
         double rows = remaining_rows(sched, sequence);
         if (!first || sequence->job->order < first->job->order) first = sequence;
-        if (best && rows >= best_rows) continue;
+        if (best && (sequence->job->priority > best->job->priority || rows >= best_rows)) continue;
         best = sequence;
         best_rows = rows;
     }

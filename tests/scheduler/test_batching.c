@@ -279,3 +279,23 @@ Test(batching, tokens_carry_their_time)
     cr_assert_eq(rig->recorder.stats.prefill_usec, prefill_usec);
     rig_free(rig);
 }
+
+/* Among prompts that are read at once, too. */
+Test(batching, a_prompt_of_higher_priority_is_read_before_shorter_ones)
+{
+    RigParams params = timed(3000);
+    params.order = SCHEDULE_PRIORITY;
+    Rig *rig = rig_open(&params);
+    for (RequestId id = 1; id <= 4; id++) {
+        Request *request = long_request(id, 600, 1);
+        request->priority = 5;
+        rig_submit(rig, request);
+    }
+    rig_submit(rig, long_request(5, 1500, 1));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    const char *order = rig->recorder.order, *preferred = strstr(order, "5D");
+    cr_assert_not_null(preferred);
+    for (RequestId id = 2; id <= 4; id++)
+        cr_assert_gt(strstr(order, (char[]){(char)('0' + id), 'D', 0}), preferred, "%s", order);
+    rig_free(rig);
+}
