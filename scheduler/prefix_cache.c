@@ -47,6 +47,7 @@ static uint32_t unref_pages(PrefixCache *cache, uint32_t node)
     if (n == 0) return 0;
     engine_pages_unref(cache->engine, pages);
     *pages = (PageSet){{PAGE_NONE, PAGE_NONE, PAGE_NONE}};
+    prefix_tree_weigh(&cache->tree, node, 0);
     cache->stats.n_pages -= n;
     cache->stats.n_nodes--;
     return n;
@@ -91,6 +92,11 @@ uint32_t prefix_first_needed(const KvClassInfo *info, uint32_t n)
 }
 
 /* ---- eviction ---- */
+
+uint64_t prefix_cache_idle_bytes(const PrefixCache *cache)
+{
+    return cache->tree.idle_bytes;
+}
 
 bool prefix_cache_evict(PrefixCache *cache)
 {
@@ -166,6 +172,20 @@ static bool is_decoded(const Publisher *publisher, uint32_t end)
            (end > publisher->run->n_prefilled || end > publisher->cursor->n_prefilled);
 }
 
+static void weigh(const Publisher *publisher, uint32_t node)
+{
+    PrefixCache *cache = publisher->cache;
+    const PageSet *pages = &cache->tree.nodes[node].pages;
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < publisher->classes.n; c++) {
+        if (pages->page[c] == PAGE_NONE) continue;
+        bytes += publisher->classes.info[c].page_bytes;
+        if (engine_page_is_open(cache->engine, pages->page[c]))
+            bytes += engine_page_bytes(cache->engine, pages->page[c]); /* its image */
+    }
+    prefix_tree_weigh(&cache->tree, node, bytes);
+}
+
 /* The tree becomes an owner of those pages of the set that the node lacks. */
 static void add_pages(const Publisher *publisher, uint32_t node, const PageSet *set, uint32_t first_token)
 {
@@ -184,10 +204,12 @@ static void add_pages(const Publisher *publisher, uint32_t node, const PageSet *
     for (uint32_t c = 0; c < publisher->classes.n; c++)
         if (added.page[c] != PAGE_NONE) to->pages.page[c] = added.page[c];
     cache->stats.n_pages += n;
+    weigh(publisher, node);
 }
 
-static void drop_page(PrefixCache *cache, uint32_t node, uint32_t class)
+static void drop_page(const Publisher *publisher, uint32_t node, uint32_t class)
 {
+    PrefixCache *cache = publisher->cache;
     PageSet *pages = &cache->tree.nodes[node].pages, gone = {{PAGE_NONE, PAGE_NONE, PAGE_NONE}};
     if (pages->page[class] == PAGE_NONE) return;
     gone.page[class] = pages->page[class];
@@ -195,6 +217,7 @@ static void drop_page(PrefixCache *cache, uint32_t node, uint32_t class)
     pages->page[class] = PAGE_NONE;
     cache->stats.n_pages--;
     if (count_pages(pages) == 0) cache->stats.n_nodes--;
+    weigh(publisher, node);
 }
 
 /* May pages of the run stand beside those of the node? Only if both were computed in the same way. */
@@ -382,7 +405,7 @@ static void drop_unkept(const Publisher *publisher, uint32_t class, uint32_t fir
 {
     for (uint32_t page = first; page < end; page++) {
         uint32_t node = publisher->cache->path[page];
-        if (!(publisher->cache->tree.nodes[node].keep >> class & 1)) drop_page(publisher->cache, node, class);
+        if (!(publisher->cache->tree.nodes[node].keep >> class & 1)) drop_page(publisher, node, class);
     }
 }
 
@@ -452,6 +475,11 @@ void prefix_cache_finish(PrefixCache *cache, PrefixCursor *cursor, const PrefixR
             cache->tree.nodes[node].keep |= (uint8_t)(1 << c);
     }
     leave(&publisher);
+}
+
+bool prefix_cursor_is_open(const PrefixCursor *cursor)
+{
+    return cursor->node != NODE_NONE;
 }
 
 void prefix_cache_close(PrefixCache *cache, PrefixCursor *cursor)

@@ -63,11 +63,15 @@ typedef struct PrefixRun {
 void prefix_cache_extend(PrefixCache *cache, PrefixCursor *cursor, const PrefixRun *run);
 /* The same, then the open page too, and its end as a checkpoint; closes the cursor. seq is still open. */
 void prefix_cache_finish(PrefixCache *cache, PrefixCursor *cursor, const PrefixRun *run);
+/* Neither finished nor closed, and its key can be kept. */
+bool prefix_cursor_is_open(const PrefixCursor *cursor);
 /* Closes the cursor; what was published stays, the last full page as a checkpoint. */
 void prefix_cache_close(PrefixCache *cache, PrefixCursor *cursor);
 /* Gives up the pages least worth keeping; false: nothing that nobody stands on is left. */
 LW_CHECK bool prefix_cache_evict(PrefixCache *cache);
 
+/* What prefix_cache_evict gives up before it fails, in bytes; a page that a sequence has too counts, but stays. */
+uint64_t prefix_cache_idle_bytes(const PrefixCache *cache);
 /* Gives up what must go for n new pages to find a place among the nodes; false: too many are stood on. */
 LW_CHECK bool prefix_cache_make_room(PrefixCache *cache, uint32_t n);
 

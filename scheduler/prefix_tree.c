@@ -247,9 +247,47 @@ void prefix_tree_touch(PrefixTree *tree, uint32_t node, double now)
     if (used->heap_at != NODE_NONE) sift(tree, used->heap_at, node);
 }
 
+/* ---- who is held ---- */
+
+static bool is_held(const PrefixNode *node)
+{
+    return node->n_pins || node->n_held_children;
+}
+
+/* The node has become held: so are those above it, up to one that was before. */
+static void hold(PrefixTree *tree, uint32_t at)
+{
+    for (bool was_held = false; !was_held;) {
+        tree->idle_bytes -= tree->nodes[at].bytes;
+        at = tree->nodes[at].parent;
+        was_held = is_held(&tree->nodes[at]);
+        tree->nodes[at].n_held_children++;
+    }
+}
+
+/* The top is always held. */
+static void let_go(PrefixTree *tree, uint32_t at)
+{
+    for (bool stays_held = false; !stays_held;) {
+        tree->idle_bytes += tree->nodes[at].bytes;
+        at = tree->nodes[at].parent;
+        tree->nodes[at].n_held_children--;
+        stays_held = is_held(&tree->nodes[at]);
+    }
+}
+
+void prefix_tree_weigh(PrefixTree *tree, uint32_t node, uint64_t bytes)
+{
+    PrefixNode *weighed = &tree->nodes[node];
+    if (!is_held(weighed)) tree->idle_bytes = tree->idle_bytes - weighed->bytes + bytes;
+    weighed->bytes = bytes;
+}
+
 void prefix_tree_pin(PrefixTree *tree, uint32_t node)
 {
+    bool was_held = is_held(&tree->nodes[node]);
     tree->nodes[node].n_pins++;
+    if (!was_held) hold(tree, node);
     settle(tree, node);
 }
 
@@ -257,6 +295,7 @@ void prefix_tree_unpin(PrefixTree *tree, uint32_t node)
 {
     assert(tree->nodes[node].n_pins > 0);
     tree->nodes[node].n_pins--;
+    if (!is_held(&tree->nodes[node])) let_go(tree, node);
     settle(tree, node);
 }
 
@@ -298,7 +337,8 @@ void prefix_tree_insert(PrefixTree *tree, uint32_t parent, uint32_t node)
     made->pages = NO_PAGES;
     made->keep = 0;
     made->is_decoded = false;
-    made->n_pins = made->n_live_children = 0;
+    made->n_pins = made->n_live_children = made->n_held_children = 0;
+    made->bytes = 0;
     made->parent = parent;
     made->children = NODE_NONE;
     made->heap_at = NODE_NONE;
@@ -324,6 +364,7 @@ void prefix_tree_give_up(PrefixTree *tree, uint32_t node)
     PrefixNode *ghost = &tree->nodes[node];
     assert(ghost->heap_at != NODE_NONE);
     heap_remove(tree, node);
+    assert(ghost->bytes == 0);
     ghost->state = NODE_GHOST;
     ghost->pages = NO_PAGES;
     ghost->keep = 0;

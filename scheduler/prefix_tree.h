@@ -25,7 +25,8 @@ typedef struct PrefixNode {
     uint8_t keep;  /* bit c: a checkpoint needs the page of class c */
     uint8_t state; /* NodeState */
     bool is_decoded;
-    uint32_t n_pins, n_live_children;
+    uint32_t n_pins, n_live_children, n_held_children;
+    uint64_t bytes;            /* of its pages, as it was told */
     uint32_t parent, children; /* children: the root of a treap over them, in the order of their tokens */
     uint32_t left, right;      /* in the parent's treap */
     uint32_t weight;           /* random: keeps the treap flat */
@@ -44,6 +45,7 @@ typedef struct PrefixTree {
     uint32_t n_touched; /* nodes that were ever taken: the memory of the rest is not touched */
     uint32_t n_live;    /* besides the top */
     uint32_t free, oldest_ghost, newest_ghost;
+    uint64_t idle_bytes; /* of live nodes that are not held: nobody stands on them or on a descendant */
     uint64_t stamp, random;
 } PrefixTree;
 
@@ -71,6 +73,8 @@ void prefix_tree_remove(PrefixTree *tree, uint32_t node);
 
 void prefix_tree_pin(PrefixTree *tree, uint32_t node);
 void prefix_tree_unpin(PrefixTree *tree, uint32_t node);
+/* What the pages of a live node take; 0 before it is removed or given up. */
+void prefix_tree_weigh(PrefixTree *tree, uint32_t node, uint64_t bytes);
 /* It was of use at this time, in half-lives. */
 void prefix_tree_touch(PrefixTree *tree, uint32_t node, double now);
 

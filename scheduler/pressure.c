@@ -21,6 +21,8 @@ static PageTake make_room(Sched *sched, Sequence *sequence, Error *error)
     Sequence *last = sched->running[sched->n_running - 1];
     if (last == sequence && sched->n_running == 1) {
         if (sched->params.reclaim && sched->params.reclaim(sched->params.reclaim_arg)) return TAKE_DONE;
+        /* Checkpoints on its way keep pages of windowed classes that it does not need itself. */
+        if (sequence_leave_cache(sequence, &sched->tools)) return TAKE_DONE;
         error_set(error, ERR_NO_MEMORY, "the KV memory is too small for %u tokens", sequence->n_tokens);
         return TAKE_FAILED;
     }

@@ -80,7 +80,10 @@ static uint64_t promised_bytes(const Sched *sched)
     return bytes;
 }
 
-/* Attached: are there pages for all that it needs beside what the others need? Pages of the cache give way. */
+/*
+ * Attached: are there pages for all that it needs beside what the others need? Pages of the cache give way, unless even
+ * all of them would not do: who has to wait anyhow takes nothing from those that come back.
+ */
 static bool has_memory(Sched *sched, const Sequence *sequence, uint32_t n_cached)
 {
     Engine *engine = sched->params.engine;
@@ -88,10 +91,12 @@ static bool has_memory(Sched *sched, const Sequence *sequence, uint32_t n_cached
     uint64_t need = engine_need_bytes(engine, policy, sequence->n_tokens + KV_PAGE_TOKENS) -
                     engine_need_bytes(engine, policy, n_cached / KV_PAGE_TOKENS * KV_PAGE_TOKENS) +
                     promised_bytes(sched);
+    PrefixCache *cache = sched->params.cache;
+    uint64_t idle = cache ? prefix_cache_idle_bytes(cache) : 0;
     for (;;) {
         KvUsage usage = engine_kv_usage(engine);
         if (usage.used_bytes + need <= usage.total_bytes) return true;
-        if (!sched->params.cache || !prefix_cache_evict(sched->params.cache)) return false;
+        if (usage.used_bytes + need > usage.total_bytes + idle || !prefix_cache_evict(cache)) return false;
     }
 }
 

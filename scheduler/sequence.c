@@ -111,6 +111,13 @@ void sequence_detach(Sequence *sequence, const SequenceTools *tools, bool keep)
     sequence->in_pass = false;
 }
 
+bool sequence_leave_cache(Sequence *sequence, const SequenceTools *tools)
+{
+    if (!tools->cache || !prefix_cursor_is_open(&sequence->cursor)) return false;
+    prefix_cache_close(tools->cache, &sequence->cursor);
+    return true;
+}
+
 void sequence_close(Sequence *sequence, const SequenceTools *tools)
 {
     if (sequence->state == SEQUENCE_RUNNING) sequence_detach(sequence, tools, false);

@@ -63,6 +63,8 @@ LW_CHECK bool sequence_attach(Sequence *sequence, const SequenceTools *tools, ui
 LW_CHECK bool sequence_fork(Sequence *sequence, const Sequence *from, const SequenceTools *tools, Error *error);
 /* Gives the place and its pages back; keep: generated KV that may not be recomputed is copied, if there is room. */
 void sequence_detach(Sequence *sequence, const SequenceTools *tools, bool keep);
+/* What it has published may be given up, and it publishes nothing more. false: there is nothing. */
+bool sequence_leave_cache(Sequence *sequence, const SequenceTools *tools);
 /* Releases everything but events. */
 void sequence_close(Sequence *sequence, const SequenceTools *tools);
 

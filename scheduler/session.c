@@ -298,11 +298,28 @@ static bool read_crc(SessionStore *store, uint32_t wanted, Error *error)
                      (unsigned long long)store->offset);
 }
 
+static bool refuse_memory(const SessionStore *store, Error *error)
+{
+    return error_set(error, ERR_BUSY, "session '%s': too little memory is free for its keys and values",
+                     store->call->session);
+}
+
+/* Pages of the cache give way, but only if that helps. */
+static bool check_memory(const SessionStore *store, Error *error)
+{
+    KvUsage usage = engine_kv_usage(store->engine);
+    uint64_t need = 0, idle = prefix_cache_idle_bytes(store->cache);
+    uint32_t n_classes;
+    const KvClassInfo *classes = classes_of(store, &n_classes);
+    for (SessionRecord record = {0}; session_next_record(&store->head, classes, &record);) need += record.bytes;
+    return usage.used_bytes + need <= usage.total_bytes + idle || refuse_memory(store, error);
+}
+
 static bool check_page(SessionStore *store, Error *error)
 {
     uint32_t n_classes, crc = 0;
     if (!session_next_record(&store->head, classes_of(store, &n_classes), &store->record)) {
-        if (!read_crc(store, store->crc, error)) return false;
+        if (!read_crc(store, store->crc, error) || !check_memory(store, error)) return false;
         store->record = (SessionRecord){0};
         store->offset = store->head_bytes.n;
         store->phase = LOADING;
@@ -327,9 +344,7 @@ static bool take_page(SessionStore *store, PageId *ret_page, Error *error)
     uint32_t class_id = classes_of(store, &n_classes)[store->record.class_index].class_id;
     while (!engine_page_new(store->engine, class_id, store->record.is_open, ret_page, error)) {
         if (error->code != ERR_BUSY) return false;
-        if (!prefix_cache_evict(store->cache))
-            return error_set(error, ERR_BUSY, "session '%s': too little memory is free for its keys and values",
-                             store->call->session);
+        if (!prefix_cache_evict(store->cache)) return refuse_memory(store, error);
     }
     return true;
 }

@@ -8,20 +8,23 @@
 static const HeadRoles roles = {.name = "some"};
 
 const FakePolicy rig_policies[N_POLICIES] = {
-    [FULL] = {.policy = {.name = "full"}, .classes = {{.name = "full", .window = PLAN_ALL}}, .n_classes = 1},
+    [FULL] = {.policy = {.name = "full"},
+              .classes = {{.name = "full", .page_bytes = 1, .window = PLAN_ALL}},
+              .n_classes = 1},
     [QUANTISED] = {.policy = {.name = "quantised"},
-                   .classes = {{.name = "full", .window = PLAN_ALL, .is_quantised = true}},
+                   .classes = {{.name = "full", .page_bytes = 1, .window = PLAN_ALL, .is_quantised = true}},
                    .n_classes = 1},
     [STREAM] = {.policy = {.name = "stream", .roles = &roles, .recent_prefill = 192, .recent_decode = 128},
-                .classes = {{.name = "full", .window = PLAN_ALL},
-                            {.class_id = 1, .name = "stream", .sink = 64, .window = 192}},
+                .classes = {{.name = "full", .page_bytes = 1, .window = PLAN_ALL},
+                            {.class_id = 1, .name = "stream", .page_bytes = 1, .sink = 64, .window = 192}},
                 .n_classes = 2},
-    [WINDOW_QUANTISED] = {.policy = {.name = "window"},
-                          .classes = {{.name = "full", .window = PLAN_ALL, .is_quantised = true},
-                                      {.class_id = 2, .name = "window", .window = 150, .is_quantised = true}},
-                          .n_classes = 2},
+    [WINDOW_QUANTISED] =
+        {.policy = {.name = "window"},
+         .classes = {{.name = "full", .page_bytes = 1, .window = PLAN_ALL, .is_quantised = true},
+                     {.class_id = 2, .name = "window", .page_bytes = 1, .window = 150, .is_quantised = true}},
+         .n_classes = 2},
     [ALL_WINDOWED] = {.policy = {.name = "windowed", .roles = &roles, .recent_prefill = 64, .recent_decode = 64},
-                      .classes = {{.class_id = 3, .name = "stream", .sink = 100, .window = 64}},
+                      .classes = {{.class_id = 3, .name = "stream", .page_bytes = 1, .sink = 100, .window = 64}},
                       .n_classes = 1},
 };
 

@@ -211,6 +211,17 @@ static void check_windows(const Model *model)
     }
 }
 
+/* Pages have a byte each. */
+static void check_idle(const Model *model)
+{
+    PrefixStats before = prefix_cache_stats(model->rig.cache);
+    uint64_t idle = prefix_cache_idle_bytes(model->rig.cache);
+    while (prefix_cache_evict(model->rig.cache)) {
+    }
+    cr_assert_eq(before.n_pages - prefix_cache_stats(model->rig.cache).n_pages, idle);
+    cr_assert_eq(prefix_cache_idle_bytes(model->rig.cache), 0);
+}
+
 static void run_model(uint64_t seed, uint32_t max_nodes, bool exact, uint32_t n_steps)
 {
     Model *model = calloc(1, sizeof *model);
@@ -222,8 +233,10 @@ static void run_model(uint64_t seed, uint32_t max_nodes, bool exact, uint32_t n_
         do_something(model);
         check_counts(model);
     }
+    if (seed % 4 == 0) check_idle(model);
     while (model->n_runs) end_run(model, 0, true);
     check_windows(model);
+    cr_assert_eq(prefix_cache_idle_bytes(model->rig.cache), prefix_cache_stats(model->rig.cache).n_pages);
     while (prefix_cache_evict(model->rig.cache)) check_counts(model);
     cr_assert_eq(prefix_cache_stats(model->rig.cache).n_pages, 0);
     prefix_rig_free(&model->rig);

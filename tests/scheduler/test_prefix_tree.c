@@ -64,6 +64,22 @@ static int order(const PrefixNode *a, const PrefixNode *b)
     return (int)a->n_tokens - (int)b->n_tokens;
 }
 
+static bool is_held(const PrefixTree *tree, uint32_t node)
+{
+    if (tree->nodes[node].n_pins) return true;
+    for (uint32_t i = 1; i < tree->n_nodes; i++)
+        if (tree->nodes[i].state == NODE_LIVE && tree->nodes[i].parent == node && is_held(tree, i)) return true;
+    return false;
+}
+
+static void check_idle(const PrefixTree *tree)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 1; i < tree->n_nodes; i++)
+        if (tree->nodes[i].state == NODE_LIVE && !is_held(tree, i)) bytes += tree->nodes[i].bytes;
+    cr_assert_eq(tree->idle_bytes, bytes);
+}
+
 static void check(const PrefixTree *tree)
 {
     uint32_t n_evictable = 0;
@@ -89,14 +105,19 @@ static void do_something(PrefixTree *tree, double now)
     for (uint32_t i = 0; i < n; i++) tokens[i] = below(4);
     switch (below(12)) {
     case 0:
-        if (prefix_tree_worst(tree) != NODE_NONE) prefix_tree_give_up(tree, prefix_tree_worst(tree));
+        node = prefix_tree_worst(tree);
+        if (node == NODE_NONE) break;
+        prefix_tree_weigh(tree, node, 0);
+        prefix_tree_give_up(tree, node);
         break;
     case 1:
         if (chosen->state == NODE_GHOST && tree->nodes[chosen->parent].state == NODE_LIVE)
             prefix_tree_revive(tree, node);
         break;
     case 2:
-        if (is_evictable(tree, node) && chosen->children == NODE_NONE) prefix_tree_remove(tree, node);
+        if (!is_evictable(tree, node) || chosen->children != NODE_NONE) break;
+        prefix_tree_weigh(tree, node, 0);
+        prefix_tree_remove(tree, node);
         break;
     case 3:
         if (chosen->state == NODE_LIVE && below(4) == 0) prefix_tree_pin(tree, node);
@@ -106,6 +127,9 @@ static void do_something(PrefixTree *tree, double now)
         break;
     case 5:
         if (chosen->state == NODE_LIVE && node != NODE_TOP) prefix_tree_touch(tree, node, now);
+        break;
+    case 6:
+        if (chosen->state == NODE_LIVE && node != NODE_TOP) prefix_tree_weigh(tree, node, below(100));
         break;
     default:
         if (chosen->state != NODE_LIVE) break;
@@ -121,6 +145,7 @@ Test(prefix_tree, random_changes_keep_it_whole)
     for (uint32_t i = 0; i < 20000; i++) {
         do_something(&tree, i / 500.0);
         check(&tree);
+        if (i % 16 == 0) check_idle(&tree);
     }
     prefix_tree_done(&tree);
 }

@@ -241,3 +241,46 @@ Test(pressure, what_the_cache_must_not_save)
         cr_assert_eq(rig->recorder.requests[2].choices[0].ids[i], rig->recorder.requests[1].choices[0].ids[i]);
     rig_free(rig);
 }
+
+/* Checkpoints of a prompt that is still read keep pages of its windows: they go when nothing else can. */
+Test(pressure, checkpoints_of_the_only_request_give_way)
+{
+    for (PolicyId policy = 1; policy < FAKE_POLICIES; policy++) {
+        RigParams params = tight(1000);
+        Engine *measure = fake_engine_new(&params.engine);
+        params.engine.kv_bytes = engine_need_bytes(measure, policy, 1000);
+        engine_close(measure);
+        params.cache = true;
+        Rig *rig = rig_open(&params);
+        Request *request = request_for(1, 900, 100, policy);
+        uint32_t *ids = (uint32_t *)request->prompt;
+        for (uint32_t i = 40; i < 900; i += 50) ids[i] = TINY_IM_END;
+        rig_submit(rig, request);
+        cr_assert_eq(rig_run(rig), SCHED_IDLE);
+        cr_assert_eq(rig->recorder.requests[1].n_done, 1, "%s", rig->recorder.requests[1].error.text);
+        rig_free(rig);
+    }
+}
+
+/* Beside request 2, with 4 pages of request 1 in the cache: request 3 has to wait whatever they do, or starts for them.
+ */
+Test(pressure, who_has_to_wait_anyhow_takes_nothing_from_the_cache)
+{
+    for (int fits = 0; fits < 2; fits++) {
+        RigParams params = tight(12);
+        params.cache = true;
+        Rig *rig = rig_open(&params);
+        rig_submit(rig, request_for(1, 200, 5, 0));
+        cr_assert_eq(rig_run(rig), SCHED_IDLE);
+        rig_submit(rig, request_for(2, 300, 150, 0));
+        while (rig->recorder.requests[2].choices[0].n_tokens == 0) (void)sched_step(rig->sched);
+        rig_submit(rig, request_for(3, fits ? 150 : 400, 10, 0));
+        for (int i = 0; i < 10; i++) (void)sched_step(rig->sched);
+        cr_assert_eq(rig->recorder.requests[2].n_done, 0);
+        cr_assert_eq(rig->recorder.requests[3].n_started, (uint32_t)fits);
+        cr_assert_eq(prefix_cache_stats(rig->cache).evicted_pages > 0, fits);
+        cr_assert_eq(rig_run(rig), SCHED_IDLE);
+        cr_assert_eq(rig->recorder.requests[3].n_done, 1);
+        rig_free(rig);
+    }
+}

@@ -310,9 +310,11 @@ Test(session, cached_pages_give_way_to_a_restore_and_used_ones_do_not)
     }
     SeqId seq = engine_rig_seq(rig.engine, 0);
     engine_rig_feed(rig.engine, seq, ROWS_PREFILL, rig.text, 190, 50, NULL);
+    session_rig_compute(&rig, 0, rig.text + 100, 60, 60);
     uint64_t used = engine_kv_usage(rig.engine).used_bytes;
     cr_expect_eq(session_rig_restore(&rig, "one", NULL), ERR_BUSY);
     cr_expect_eq(engine_kv_usage(rig.engine).used_bytes, used);
+    cr_expect_eq(session_rig_look(&rig, rig.text + 100, 61), 60, "cached pages go only if that helps");
     engine_seq_close(rig.engine, seq);
     session_rig_free(&rig);
     session_folder_remove(folder);
