@@ -166,7 +166,14 @@ static void write_longwave(const ApiAnswer *answer, JsonOut *out)
     write_timings(answer, out);
     json_raw(out, ",");
     write_cache(answer, out);
-    json_raw(out, "}");
+    json_raw(out, ",\"attention\":{\"preset\":");
+    json_string(out, answer->policy.preset);
+    json_raw(out, ",\"roles\":");
+    if (answer->policy.roles)
+        json_string(out, answer->policy.roles);
+    else
+        json_raw(out, "null");
+    json_raw(out, "}}");
 }
 
 static void write_usage(const ApiAnswer *answer, JsonOut *out)

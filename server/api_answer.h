@@ -6,6 +6,7 @@
 #pragma once
 #include "engine/text/tokenizer.h"
 #include "scheduler/messages.h"
+#include "server/api_longwave.h"
 #include "server/json_out.h"
 #include "server/prompt_map.h"
 
@@ -47,6 +48,7 @@ typedef struct ApiAnswer {
     ApiChoice *choices;
     RequestTimings timings;   /* summed over the requests that are done */
     ApiDivergence divergence; /* of the first prompt */
+    ServedPolicy policy;      /* borrowed */
 } ApiAnswer;
 
 /* The caller has filled the plain fields. */

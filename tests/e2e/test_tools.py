@@ -37,9 +37,3 @@ def test_calls_are_refused(smollm2):
         status, error = smollm2.error(CHAT, {"messages": TURNS, **fields})
         assert status == 400 and error["code"] == "unsupported"
     assert smollm2.post(CHAT, {"messages": TURNS[:1], "tools": [TOOL], "tool_choice": "none", "max_tokens": 2})[0] == 200
-
-
-def test_attention_presets(smollm2):
-    assert smollm2.post(CHAT, {"messages": TURNS[:1], "longwave": {"attention": "dense"}, "max_tokens": 2})[0] == 200
-    status, error = smollm2.error(CHAT, {"messages": TURNS[:1], "longwave": {"attention": "imaginary"}})
-    assert status == 400 and error["param"] == "longwave.attention" and "'dense'" in error["message"]
