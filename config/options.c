@@ -59,7 +59,7 @@ const ConfigOption config_options[] = {
      .section = "batching", .commands = CMD_SERVE, .metavar = "TOKENS",
      .help = "rows of one pass at most: bounds prefill_chunk and max_batch"},
     {"max_stall_ms", .kind = OPTION_INTEGER, FIELD(max_stall_ms), .fallback = "100", .min = 1, .max = 60000,
-     .section = "batching", .commands = CMD_SERVE, .metavar = "MS",
+     .section = "batching", .commands = CMD_SERVE, .reloads = true, .metavar = "MS",
      .help = "longest time between two tokens of an answer that reading other prompts may cause"},
     {"schedule", .kind = OPTION_CHOICE, FIELD(schedule), .fallback = "priority", .choices = schedules,
      .section = "batching", .commands = CMD_SERVE, .metavar = "ORDER",

@@ -381,6 +381,11 @@ SchedState sched_step(Sched *sched)
     return settle(sched, now_usec, has_worked);
 }
 
+void sched_set_stall(Sched *sched, uint32_t max_stall_usec)
+{
+    sched->params.max_stall_usec = max_stall_usec;
+}
+
 uint64_t sched_steps(const Sched *sched)
 {
     return sched->stats.steps;

@@ -46,7 +46,8 @@ void sched_cancel(Sched *sched, RequestId id);
 void sched_stop(Sched *sched);
 
 SchedState sched_step(Sched *sched);
-uint64_t sched_steps(const Sched *sched); /* that computed something */
+void sched_set_stall(Sched *sched, uint32_t max_stall_usec); /* for the steps to come */
+uint64_t sched_steps(const Sched *sched);                    /* that computed something */
 /* Earliest deadline of all that live, 0: none. */
 uint64_t sched_next_deadline_usec(const Sched *sched);
 

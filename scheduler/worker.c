@@ -62,6 +62,7 @@ struct Worker {
      */
     _Atomic bool is_stalled;
     _Atomic uint64_t heartbeat_usec;
+    _Atomic uint32_t max_stall_ms;
     _Atomic bool is_busy;
 
     /*
@@ -186,6 +187,7 @@ static void *worker_main(void *arg)
     uint64_t n_steps = 0;
     atomic_store(&worker->is_busy, true);
     while (take_commands(worker)) {
+        sched_set_stall(worker->sched, atomic_load(&worker->max_stall_ms) * 1000);
         SchedState state = sched_step(worker->sched);
         /* To turn in a circle, with work but without a step, is no life. */
         if (state != SCHED_READY || sched_steps(worker->sched) != n_steps) show_life(worker);
@@ -301,6 +303,7 @@ bool worker_start(const WorkerParams *params, Worker **ret_worker, Error *error)
     if (!worker) return error_set(error, ERR_NO_MEMORY, "no memory for the worker");
     worker->params = *params;
     set_defaults(&worker->params);
+    atomic_store(&worker->max_stall_ms, worker->params.max_stall_ms);
     worker->max_live = params->max_queue + worker->params.max_batch;
     show_life(worker);
     engine_set_pulse(params->engine, show_life, worker);
@@ -367,6 +370,11 @@ void worker_set_queue(Worker *worker, uint32_t max_queue, uint64_t max_queue_tok
     uint32_t most = worker->max_live - worker->params.max_batch;
     worker->params.max_queue = max_queue < most ? max_queue : most;
     worker->params.max_queue_tokens = max_queue_tokens;
+}
+
+void worker_set_stall(Worker *worker, uint32_t max_stall_ms)
+{
+    atomic_store(&worker->max_stall_ms, max_stall_ms ? max_stall_ms : DEFAULT_STALL_MS);
 }
 
 uint32_t worker_retry_after_seconds(const Worker *worker)

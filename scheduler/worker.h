@@ -39,6 +39,8 @@ LW_CHECK bool worker_start(const WorkerParams *params, Worker **ret_worker, Erro
 LW_CHECK bool worker_submit(Worker *worker, Request *request, Error *error);
 /* What may wait from now on; max_queue is cut to that of the params. */
 void worker_set_queue(Worker *worker, uint32_t max_queue, uint64_t max_queue_tokens);
+/* From the next step on; 0: the default. */
+void worker_set_stall(Worker *worker, uint32_t max_stall_ms);
 /* When something that waits now may have left the queue: an estimate for Retry-After, 1 to 600. */
 uint32_t worker_retry_after_seconds(const Worker *worker);
 /*

@@ -222,6 +222,7 @@ bool server_reload(Server *server, const ServerLimits *limits, const char *api_k
     server->limits = *limits;
     if (!server->worker) return true;
     worker_set_queue(server->worker, limits->max_queue, limits->max_queue_tokens);
+    worker_set_stall(server->worker, limits->max_stall_ms);
     if (limits->max_queue > server->max_queue) log_warn("max_queue: %u, more needs a restart", server->max_queue);
     return true;
 }

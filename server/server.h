@@ -16,6 +16,7 @@ typedef struct ServerLimits {
     uint32_t max_queue;          /* waiting requests, besides those that the engine computes at once */
     uint64_t max_queue_tokens;   /* their prompt tokens */
     uint32_t max_output_tokens;  /* 0: the context */
+    uint32_t max_stall_ms;       /* what prefill may add between two tokens; 0: the default */
     uint32_t request_timeout_ms; /* 0: none */
     bool log_prompts;            /* the beginning of every prompt goes to the log */
 } ServerLimits;

@@ -192,6 +192,7 @@ static ServerLimits limits_of(const Config *config)
         .max_queue = config->max_queue,
         .max_queue_tokens = config->max_queue_tokens,
         .max_output_tokens = config->max_output_tokens,
+        .max_stall_ms = config->max_stall_ms,
         .request_timeout_ms = config->request_timeout_s * 1000,
         .log_prompts = config->log_prompts,
     };

@@ -96,10 +96,12 @@ def test_sighup_reloads_keys_limits_and_level(tiny_path, tmp_path):
     assert ask(server, "first") == 200 and ask(server, "second") == 401
     keys.write_text("name:second\n")
     write_config(config, keys, max_output_tokens=1, max_body="2M")
+    with config.open("a") as file:
+        file.write("[batching]\nmax_stall_ms = 30\nprefill_chunk = 64\n")
     server.process.send_signal(signal.SIGHUP)
     server.wait_log("reloaded")
     assert ask(server, "first") == 401 and ask(server, "second") == 400 and ask(server, "second", max_tokens=1) == 200
-    assert [line["msg"].split("'")[1] for line in server.log_lines("'")] == ["max_body"]
+    assert [line["msg"].split("'")[1] for line in server.log_lines("'")] == ["prefill_chunk", "max_body"]
     # A fault in the file, or in the keys, leaves all as it was.
     write_config(config, keys, max_output_tokens=50, max_queue="many")
     server.process.send_signal(signal.SIGHUP)

@@ -286,6 +286,12 @@ void worker_set_queue(Worker *worker, uint32_t max_queue, uint64_t max_queue_tok
     pthread_mutex_unlock(&worker->mutex);
 }
 
+void worker_set_stall(Worker *worker, uint32_t max_stall_ms)
+{
+    (void)worker;
+    (void)max_stall_ms;
+}
+
 uint32_t worker_retry_after_seconds(const Worker *worker)
 {
     (void)worker;
