@@ -12,6 +12,7 @@ struct SimAnswers {
     Engine *engine;
     SamplerSpace *space;
     uint32_t prompts[SIM_PROMPTS][MAX_PROMPT], n_prompts[SIM_PROMPTS];
+    float logprobs[SIM_PROMPTS][FAKE_POLICIES][MAX_PROMPT];
     SimAnswer answers[SIM_PROMPTS][FAKE_POLICIES][SIM_SEEDS][2][2];
 };
 
@@ -126,7 +127,7 @@ static float *forward(Engine *engine, SeqId seq, const uint32_t *tokens, uint32_
 }
 
 /* The prompt's rows with logits must all be finite when they are told. */
-static float *read_prompt(SimAnswers *answers, const Request *request, SeqId seq, ErrorCode *failure)
+static float *read_prompt(SimAnswers *answers, const Request *request, SeqId seq, float *logprobs, ErrorCode *failure)
 {
     uint32_t n = request->n_prompt, n_vocab = tok_n_vocab(engine_tokenizer(answers->engine));
     LogitRows which = request->want_prompt_logprobs ? LOGITS_ALL : LOGITS_LAST;
@@ -134,12 +135,15 @@ static float *read_prompt(SimAnswers *answers, const Request *request, SeqId seq
     SampleResult result;
     Error error;
     for (uint32_t i = 0; which == LOGITS_ALL && i + 1 < n; i++)
-        if (!sample_logprobs(rows + (size_t)i * n_vocab, n_vocab, request->prompt[i + 1], 0, &result, &error))
+        if (sample_logprobs(rows + (size_t)i * n_vocab, n_vocab, request->prompt[i + 1], 0, &result, &error))
+            logprobs[i + 1] = result.logprob;
+        else
             *failure = error.code;
     return which == LOGITS_ALL ? rows + (size_t)(n - 1) * n_vocab : rows;
 }
 
-static void answer_choice(SimAnswers *answers, const Request *request, uint32_t choice, SimAnswer *answer)
+static void answer_choice(SimAnswers *answers, const Request *request, uint32_t choice, float *logprobs,
+                          SimAnswer *answer)
 {
     Engine *engine = answers->engine;
     SeqId seq;
@@ -149,7 +153,7 @@ static void answer_choice(SimAnswers *answers, const Request *request, uint32_t 
     if (!engine_seq_new(engine, request->policy, &seq, &error) || !sampler_new(answers->space, &sampler, &error) ||
         !sampler_reset(sampler, &request->sampling, choice, request->prompt, request->n_prompt, &error))
         abort();
-    float *row = read_prompt(answers, request, seq, &answer->failure);
+    float *row = read_prompt(answers, request, seq, logprobs, &answer->failure);
     while (!answer->failure && answer->n[choice] < SIM_MAX_ANSWER) {
         if (!sampler_pick(sampler, row, false, 0, &sample, &error)) {
             answer->failure = error.code;
@@ -171,8 +175,14 @@ const SimAnswer *sim_answer(SimAnswers *answers, const SimQuestion *question)
     if (answer->is_known) return answer;
     Request *request = sim_request(answers, question, 1, SIM_MAX_ANSWER);
     for (uint32_t choice = 0; choice < (is_many ? SIM_MAX_CHOICES : 1); choice++)
-        answer_choice(answers, request, choice, answer);
+        answer_choice(answers, request, choice, answers->logprobs[question->prompt][question->policy], answer);
     request_free(request);
     answer->is_known = true;
     return answer;
+}
+
+const float *sim_prompt_logprobs(SimAnswers *answers, const SimQuestion *question)
+{
+    (void)sim_answer(answers, question);
+    return answers->logprobs[question->prompt][question->policy];
 }

@@ -30,6 +30,8 @@ void sim_answers_free(SimAnswers *answers);
 const uint32_t *sim_prompt(SimAnswers *answers, uint32_t prompt, uint32_t *ret_n);
 /* For SIM_MAX_ANSWER tokens; a shorter answer is its beginning. More choices than one: those of SIM_MAX_CHOICES. */
 const SimAnswer *sim_answer(SimAnswers *answers, const SimQuestion *question);
+/* [n_prompt] of its tokens, those up to one that is not finite. */
+const float *sim_prompt_logprobs(SimAnswers *answers, const SimQuestion *question);
 /* The request that asks it, greedy or not, for max_tokens. */
 Request *sim_request(SimAnswers *answers, const SimQuestion *question, RequestId id, uint32_t max_tokens);
 

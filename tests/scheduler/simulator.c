@@ -76,11 +76,26 @@ static Client *find_client(Sim *sim, RequestId id)
     return NULL;
 }
 
+/* The first token has no probability. */
+static void take_prompt(Sim *sim, Client *client, const TokensPayload *payload)
+{
+    uint32_t n;
+    const uint32_t *prompt = sim_prompt(sim->answers, client->question.prompt, &n);
+    const float *logprobs = sim_prompt_logprobs(sim->answers, &client->question);
+    for (uint32_t i = 0; i < payload->n_tokens; i++) {
+        const SampleResult *told = &payload->tokens[i].sample;
+        uint32_t at = client->n_told++;
+        if (at >= n || told->id != prompt[at] || (at > 0 && told->logprob != logprobs[at]))
+            complain(sim, "request %llu: what it is told of token %u of its prompt is wrong",
+                     (unsigned long long)client->id, at);
+    }
+}
+
 static void take_tokens(Sim *sim, Client *client, const Event *event)
 {
     const TokensPayload *payload = event->tokens;
     if (payload->is_prompt) {
-        client->n_told += payload->n_tokens;
+        take_prompt(sim, client, payload);
         return;
     }
     const SimAnswer *answer = sim_answer(sim->answers, &client->question);
@@ -203,6 +218,7 @@ static void check(Sim *sim)
     const char *wrong = fake_engine_check_pages(sim->engine, stats.prefix_pages);
     if (wrong) complain(sim, "%s", wrong);
     if (counts->broken_promises) complain(sim, "the engine's contract was broken");
+    if (fake_engine_useful_passes(sim->engine) != counts->open_passes) complain(sim, "a pass is computed for nobody");
     if (counts->open != stats.running) complain(sim, "%u sequences are open, %u run", counts->open, stats.running);
     if (stats.running > sim->world.max_batch) complain(sim, "%u sequences run", stats.running);
     if (stats.swap_bytes > sim->world.max_swap_bytes) complain(sim, "the swap store is too full");

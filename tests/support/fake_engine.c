@@ -375,6 +375,18 @@ const char *fake_engine_check_pages(const Engine *engine, uint32_t n_cached)
     return wrong;
 }
 
+uint32_t fake_engine_useful_passes(const Engine *engine)
+{
+    uint32_t n = 0;
+    for (uint32_t p = 0; p < engine->params.max_passes; p++) {
+        const FakePass *pass = &engine->passes[p];
+        bool is_useful = false;
+        for (uint32_t i = 0; i < pass->n_spans; i++) is_useful |= pass->spans[i].n_rows > 0;
+        n += pass->is_open && is_useful;
+    }
+    return n;
+}
+
 /* ---- what a row sees and becomes ---- */
 
 static uint64_t mix(uint64_t x)
@@ -555,6 +567,7 @@ static void end_span(Engine *engine, const uint32_t *tokens, const BatchSpan *sp
         if (span->n_rows) fill_row(engine, span->seq, span->first_pos + i + 1, value, row);
     }
     if (span->n_rows) kv_seq_advance(engine->seqs, span->seq, span->n_rows);
+    if (span->kind == ROWS_DECODE) engine->counts.decode_rows += span->n_rows;
 }
 
 bool engine_pass_end(Engine *engine, PassId id, float **ret_logits, Error *error)

@@ -45,7 +45,7 @@ extern const AttnPolicy fake_policies[FAKE_POLICIES];
 
 /* Calls so far, and what is open now. */
 typedef struct FakeEngineCounts {
-    _Atomic uint32_t forwards, rows, logit_rows, opened, forked, open, open_passes, broken_promises;
+    _Atomic uint32_t forwards, rows, decode_rows, logit_rows, opened, forked, open, open_passes, broken_promises;
     _Atomic uint32_t last_rows, last_first_pos;
 } FakeEngineCounts;
 const FakeEngineCounts *fake_engine_counts(const Engine *engine);
@@ -55,3 +55,5 @@ const FakeEngineCounts *fake_engine_counts(const Engine *engine);
  * n_cached in all and each at most once? NULL, or what is wrong.
  */
 const char *fake_engine_check_pages(const Engine *engine, uint32_t n_cached);
+/* Open passes that compute rows of open sequences: the others work for nobody. */
+uint32_t fake_engine_useful_passes(const Engine *engine);
