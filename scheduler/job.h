@@ -13,7 +13,8 @@ enum { JOB_MAX_EARLY = 3 }; /* started, prompt tokens, progress */
 
 struct Job {
     JobState state;
-    Job *next; /* FREE */
+    Job *next; /* of the free ones, or of those whose ids share a chain */
+    HeapLink by_deadline;
     RequestId id;
     Request *request; /* NULL when CLOSING */
     int64_t priority; /* lower comes first, then what came first */

@@ -6,31 +6,49 @@
 /* One in so many that start is the one that came first, whatever its priority. */
 enum { AGEING_PERIOD = 8 };
 
-bool rank_before(const Sequence *a, const Sequence *b)
+static bool rank_before(const Sequence *a, const Sequence *b)
 {
     if (a->job->priority != b->job->priority) return a->job->priority < b->job->priority;
     if (a->job->order != b->job->order) return a->job->order < b->job->order;
     return a->choice < b->choice;
 }
 
+static bool link_rank_before(const HeapLink *a, const HeapLink *b)
+{
+    return rank_before(HEAP_CONST_OWNER(a, Sequence, by_rank), HEAP_CONST_OWNER(b, Sequence, by_rank));
+}
+
+static bool link_came_before(const HeapLink *a, const HeapLink *b)
+{
+    const Sequence *x = HEAP_CONST_OWNER(a, Sequence, by_order), *y = HEAP_CONST_OWNER(b, Sequence, by_order);
+    return x->job->order != y->job->order ? x->job->order < y->job->order : x->choice < y->choice;
+}
+
+void queue_init(Sched *sched)
+{
+    sched->waiting.comes_before = link_rank_before;
+    sched->waiting_by_order.comes_before = link_came_before;
+}
+
+Sequence *queue_first(const Sched *sched)
+{
+    HeapLink *top = sched->waiting.top;
+    return top ? HEAP_OWNER(top, Sequence, by_rank) : NULL;
+}
+
 void queue_push(Sched *sched, Sequence *sequence)
 {
-    Sequence **link = &sched->waiting;
-    while (*link && rank_before(*link, sequence)) link = &(*link)->next;
-    if (link == &sched->waiting) sched->is_blocked = false;
-    sequence->next = *link;
-    *link = sequence;
+    heap_push(&sched->waiting, &sequence->by_rank);
+    heap_push(&sched->waiting_by_order, &sequence->by_order);
     sched->n_waiting++;
+    if (queue_first(sched) == sequence) sched->is_blocked = false;
 }
 
 void queue_remove(Sched *sched, Sequence *sequence)
 {
-    Sequence **link = &sched->waiting;
-    while (*link && *link != sequence) link = &(*link)->next;
-    if (!*link) return;
-    if (link == &sched->waiting) sched->is_blocked = false;
-    *link = sequence->next;
-    sequence->next = NULL;
+    if (queue_first(sched) == sequence) sched->is_blocked = false;
+    if (!heap_remove(&sched->waiting, &sequence->by_rank)) return;
+    (void)heap_remove(&sched->waiting_by_order, &sequence->by_order);
     sched->n_waiting--;
 }
 
@@ -51,19 +69,30 @@ void running_remove(Sched *sched, Sequence *sequence)
     sched->is_blocked = false;
 }
 
-/* The first by rank; now and then the first that came, which ranks before all others from then on. */
+/* Before all others from now on, with all its choices. */
+static void promote(Sched *sched, Job *job)
+{
+    Sequence *choice;
+    for (uint32_t i = 0; (choice = job_choice(job, i)); i++) {
+        running_remove(sched, choice);
+        queue_remove(sched, choice);
+    }
+    job->priority = INT64_MIN;
+    for (uint32_t i = 0; (choice = job_choice(job, i)); i++) {
+        if (choice->state == SEQUENCE_RUNNING) running_add(sched, choice);
+        if (choice->state == SEQUENCE_NEW || choice->state == SEQUENCE_WAITING) queue_push(sched, choice);
+    }
+}
+
+/* The first by rank; now and then the first that came. */
 static Sequence *whose_turn(Sched *sched)
 {
-    Sequence *oldest = sched->waiting;
-    if ((sched->n_admitted + 1) % AGEING_PERIOD != 0) return sched->waiting;
-    for (Sequence *s = sched->waiting; s; s = s->next)
-        if (s->job->order < oldest->job->order) oldest = s;
-    if (oldest == sched->waiting) return oldest;
-    /* Its other choices that wait or run keep their places until they are put somewhere else. */
-    queue_remove(sched, oldest);
-    oldest->job->priority = INT64_MIN;
-    queue_push(sched, oldest);
-    return sched->waiting;
+    Sequence *first = queue_first(sched);
+    if ((sched->n_admitted + 1) % AGEING_PERIOD != 0) return first;
+    Sequence *oldest = HEAP_OWNER(sched->waiting_by_order.top, Sequence, by_order);
+    if (oldest->job == first->job) return first;
+    promote(sched, oldest->job);
+    return queue_first(sched);
 }
 
 /* What those that run will still take of what they are known to need, and a page each for what they say next. */
@@ -121,7 +150,7 @@ static bool start(Sched *sched, Sequence *sequence, Error *error)
 
 void queue_admit(Sched *sched)
 {
-    while (sched->waiting && !sched->is_blocked && sched->n_running < sched->max_running) {
+    while (sched->n_waiting && !sched->is_blocked && sched->n_running < sched->max_running) {
         Sequence *sequence = whose_turn(sched);
         Error error;
         queue_remove(sched, sequence);

@@ -40,18 +40,18 @@ static bool take_memory(Sched *sched, Error *error)
 {
     const SchedParams *p = &sched->params;
     sched->n_passes = p->max_passes - 1;
-    sched->jobs = calloc(p->max_live, sizeof *sched->jobs);
     sched->active = calloc(p->max_live, sizeof *sched->active);
     sched->running = calloc(sched->max_running, sizeof *sched->running);
     sched->decoding = calloc(sched->max_running, sizeof *sched->decoding);
     sched->passes = calloc(sched->n_passes, sizeof *sched->passes);
     sched->row = calloc(tok_n_vocab(sched->tools.tokenizer), sizeof *sched->row);
-    bool ok = sched->jobs && sched->active && sched->running && sched->decoding && sched->passes && sched->row;
+    bool ok = sched->active && sched->running && sched->decoding && sched->passes && sched->row;
     for (uint32_t i = 0; ok && i < sched->n_passes; i++) {
         sched->passes[i].members = calloc(sched->max_running, sizeof *sched->passes[i].members);
         ok = sched->passes[i].members != NULL;
     }
-    return ok || error_set(error, ERR_NO_MEMORY, "no memory for %u requests", p->max_live);
+    if (!ok) return error_set(error, ERR_NO_MEMORY, "no memory for %u requests", p->max_live);
+    return job_table_init(&sched->jobs, p->max_live, error);
 }
 
 bool sched_new(const SchedParams *params, Sched **ret_sched, Error *error)
@@ -67,8 +67,8 @@ bool sched_new(const SchedParams *params, Sched **ret_sched, Error *error)
     sched->max_running = min_u32(params->max_batch, min_u32(max_rows, engine_max_logit_rows(engine)));
     sched->n_layers = engine_shape(engine)->n_layers;
     sched->swap.max_bytes = params->max_swap_bytes;
-    sched->deadline_usec = UINT64_MAX;
     sched->idle_told = true;
+    queue_init(sched);
     sched->tools = (SequenceTools){.engine = engine,
                                    .cache = params->cache,
                                    .swap = &sched->swap,
@@ -89,7 +89,7 @@ bool sched_new(const SchedParams *params, Sched **ret_sched, Error *error)
 void sched_free(Sched *sched)
 {
     if (!sched) return;
-    for (uint32_t i = 0; i < sched->n_touched; i++) job_done(&sched->jobs[i], &sched->tools);
+    job_table_done(&sched->jobs, &sched->tools);
     for (uint32_t i = 0; sched->passes && i < sched->n_passes; i++) {
         if (sched->passes[i].is_open) engine_pass_drop(sched->params.engine, sched->passes[i].id);
         free(sched->passes[i].members);
@@ -102,7 +102,6 @@ void sched_free(Sched *sched)
     free(sched->decoding);
     free(sched->running);
     free(sched->active);
-    free(sched->jobs);
     free(sched);
 }
 
@@ -111,17 +110,11 @@ void sched_free(Sched *sched)
 bool sched_submit(Sched *sched, Request *request, Error *error)
 {
     if (sched->stopping) return error_set(error, ERR_BUSY, "the engine is stopping");
-    Job *job = sched->free;
-    if (job)
-        sched->free = job->next;
-    else if (sched->n_touched < sched->params.max_live)
-        job = &sched->jobs[sched->n_touched++];
-    else
-        return error_set(error, ERR_BUSY, "%u requests are running or waiting", sched->n_touched);
+    Job *job = job_table_take(&sched->jobs);
+    if (!job) return error_set(error, ERR_BUSY, "%u requests are running or waiting", sched->params.max_live);
     job_init(job, request, sched->params.order == SCHEDULE_PRIORITY ? request->priority : 0, sched->n_submitted++);
+    job_table_add(&sched->jobs, job);
     queue_push(sched, &job->first);
-    if (request->deadline_usec && request->deadline_usec < sched->deadline_usec)
-        sched->deadline_usec = request->deadline_usec;
     sched->idle_told = false;
     return true;
 }
@@ -143,76 +136,45 @@ void sched_fail(Sched *sched, Job *job, const Error *error)
         running_remove(sched, sequence);
         queue_remove(sched, sequence);
     }
+    job_table_forget(&sched->jobs, job);
     job_fail(job, &sched->tools, error);
 }
 
-typedef bool (*Condition)(const Job *job, uint64_t value);
-
-static bool has_id(const Job *job, uint64_t id)
-{
-    return job->id == id;
-}
-
-static bool is_due(const Job *job, uint64_t now_usec)
-{
-    return job->request->deadline_usec && job->request->deadline_usec <= now_usec;
-}
-
-static bool always(const Job *job, uint64_t value)
-{
-    (void)job;
-    (void)value;
-    return true;
-}
-
-static void cancel_where(Sched *sched, Condition condition, uint64_t value, ErrorCode code, const char *text)
+static void cancel(Sched *sched, Job *job, ErrorCode code, const char *text)
 {
     Error error;
     error_set(&error, code, "%s", text);
-    for (uint32_t i = 0; i < sched->n_active; i++) {
-        Job *job = sched->active[i];
-        if (job->state == JOB_RUNNING && condition(job, value)) sched_fail(sched, job, &error);
-    }
-    for (Sequence *sequence = sched->waiting, *next; sequence; sequence = next) {
-        next = sequence->next;
-        if (sequence->job->state == JOB_WAITING && condition(sequence->job, value))
-            sched_fail(sched, sequence->job, &error);
-    }
-    passes_drop_empty(sched);
+    sched_fail(sched, job, &error);
 }
 
 void sched_cancel(Sched *sched, RequestId id)
 {
-    cancel_where(sched, has_id, id, ERR_CANCELLED, "the request was cancelled");
+    Job *job = job_table_find(&sched->jobs, id);
+    if (!job) return;
+    cancel(sched, job, ERR_CANCELLED, "the request was cancelled");
+    passes_drop_empty(sched);
 }
 
 void sched_stop(Sched *sched)
 {
-    cancel_where(sched, always, 0, ERR_CANCELLED, "the server is stopping");
+    static const char text[] = "the server is stopping";
+    for (uint32_t i = 0; i < sched->n_active; i++) cancel(sched, sched->active[i], ERR_CANCELLED, text);
+    for (Sequence *first; (first = queue_first(sched));) cancel(sched, first->job, ERR_CANCELLED, text);
+    passes_drop_empty(sched);
     sched->stopping = true;
 }
 
 uint64_t sched_next_deadline_usec(const Sched *sched)
 {
-    uint64_t next = UINT64_MAX;
-    for (uint32_t i = 0; i < sched->n_active; i++) {
-        const Job *job = sched->active[i];
-        if (job->state == JOB_RUNNING && job->request->deadline_usec && job->request->deadline_usec < next)
-            next = job->request->deadline_usec;
-    }
-    for (const Sequence *sequence = sched->waiting; sequence; sequence = sequence->next) {
-        uint64_t deadline = sequence->job->request->deadline_usec;
-        if (deadline && deadline < next) next = deadline;
-    }
-    return next == UINT64_MAX ? 0 : next;
+    const Job *job = job_table_most_urgent(&sched->jobs);
+    return job ? job->request->deadline_usec : 0;
 }
 
 static void end_overdue(Sched *sched, uint64_t now_usec)
 {
-    if (now_usec < sched->deadline_usec) return;
-    cancel_where(sched, is_due, now_usec, ERR_DEADLINE, "the time limit of the request was reached");
-    uint64_t next = sched_next_deadline_usec(sched);
-    sched->deadline_usec = next ? next : UINT64_MAX;
+    for (Job *job; (job = job_table_most_urgent(&sched->jobs)) && job->request->deadline_usec <= now_usec;)
+        cancel(sched, job, ERR_DEADLINE, "the time limit of the request was reached");
+    passes_drop_empty(sched);
 }
 
 /* ---- what a pass has computed ---- */
@@ -259,39 +221,49 @@ void sched_advance(Sched *sched, Sequence *sequence, uint32_t n_rows, float *log
         return;
     }
     if (sequence->state == SEQUENCE_OVER) running_remove(sched, sequence);
-    if (job->n_over == job->request->n_choices) job_finish(job, &sched->tools);
+    if (job->n_over < job->request->n_choices) return;
+    job_table_forget(&sched->jobs, job);
+    job_finish(job, &sched->tools);
 }
 
 /* ---- a step ---- */
 
+static void reverse(Job **jobs, uint32_t n)
+{
+    for (uint32_t i = 0; i < n / 2; i++) {
+        Job *job = jobs[i];
+        jobs[i] = jobs[n - 1 - i];
+        jobs[n - 1 - i] = job;
+    }
+}
+
 /* The first n go behind the others. */
 static void rotate_active(Sched *sched, uint32_t n)
 {
-    for (; n > 0; n--) {
-        Job *first = sched->active[0];
-        memmove(sched->active, sched->active + 1, (sched->n_active - 1) * sizeof *sched->active);
-        sched->active[sched->n_active - 1] = first;
-    }
+    reverse(sched->active, n);
+    reverse(sched->active + n, sched->n_active - n);
+    reverse(sched->active, sched->n_active);
 }
 
 /* Hands out what there is room for; true: all events are out. */
 static bool flush_all(Sched *sched)
 {
-    for (uint32_t i = 0; i < sched->n_active; i++) {
+    uint32_t n_kept = 0, i = 0;
+    for (; i < sched->n_active; i++) {
         Job *job = sched->active[i];
-        if (!job_flush(job, sched->params.emit, sched->params.emit_arg)) {
-            rotate_active(sched, i); /* the next turn begins here: nobody is refused for ever */
-            return false;
+        if (!job_flush(job, sched->params.emit, sched->params.emit_arg)) break;
+        if (job->state == JOB_CLOSING) {
+            job_done(job, &sched->tools);
+            job_table_give(&sched->jobs, job);
+        } else {
+            sched->active[n_kept++] = job;
         }
-        if (job->state != JOB_CLOSING) continue;
-        job_done(job, &sched->tools);
-        job->next = sched->free;
-        sched->free = job;
-        memmove(&sched->active[i], &sched->active[i + 1], (sched->n_active - i - 1) * sizeof *sched->active);
-        sched->n_active--;
-        i--;
     }
-    return true;
+    bool is_out = i == sched->n_active;
+    memmove(&sched->active[n_kept], &sched->active[i], (sched->n_active - i) * sizeof *sched->active);
+    sched->n_active -= i - n_kept;
+    if (!is_out) rotate_active(sched, n_kept); /* the next turn begins here: nobody is refused for ever */
+    return is_out;
 }
 
 EngineStats sched_stats(const Sched *sched)
@@ -335,7 +307,7 @@ static bool send_stats(Sched *sched, uint64_t now_usec)
 static SchedState settle(Sched *sched, uint64_t now_usec, bool has_worked)
 {
     bool is_out = flush_all(sched);
-    bool has_work = sched->n_running || sched->waiting;
+    bool has_work = sched->n_running || sched->n_waiting;
     if (has_work && now_usec - sched->stats_sent_usec >= STATS_INTERVAL_USEC) sched->stats_due = true;
     if (!has_work && !sched->idle_told) sched->idle_told = sched->stats_due = true;
     if (is_out) is_out = send_stats(sched, now_usec);
@@ -394,6 +366,6 @@ uint64_t sched_steps(const Sched *sched)
 SchedQueue sched_queue(const Sched *sched)
 {
     SchedQueue queue = sched->queue;
-    queue.n_places = sched->waiting ? 0 : sched->max_running - sched->n_running;
+    queue.n_places = sched->n_waiting ? 0 : sched->max_running - sched->n_running;
     return queue;
 }

@@ -2,6 +2,7 @@
 /* What the files of the scheduler share: who waits, who runs, which passes are open. Private to them. Engine thread. */
 #pragma once
 #include "scheduler/cost.h"
+#include "scheduler/job_table.h"
 #include "scheduler/sched.h"
 
 /* One sequence's rows in a pass of prefill. */
@@ -28,16 +29,13 @@ struct Sched {
     uint32_t n_layers, max_running;
     float *row; /* [n_vocab] a row that several choices are drawn from */
 
-    Job *jobs;          /* [max_live] */
-    uint32_t n_touched; /* jobs that were ever used: the rest of the memory is not touched until it is needed */
-    Job *free;
+    JobTable jobs;
     Job **active;      /* [n_active] of max_live: those that have started, and those that still have events */
     uint32_t n_active; /* they are offered in this order, the first that was refused first the next time */
     uint64_t n_submitted, n_admitted;
     SchedQueue queue;
-    uint64_t deadline_usec; /* no deadline is earlier; UINT64_MAX: there is none */
 
-    Sequence *waiting; /* by rank */
+    Heap waiting, waiting_by_order; /* the same sequences, by rank and as they came */
     uint32_t n_waiting;
     Sequence **running; /* [n_running] of max_running, by rank */
     uint32_t n_running;
@@ -59,12 +57,13 @@ struct Sched {
 
 /* ---- queue.c: the order of all, and who may start ---- */
 
-/* Does a come before b? */
-bool rank_before(const Sequence *a, const Sequence *b);
+void queue_init(Sched *sched);
+/* The first of those that wait; NULL: nobody does. */
+Sequence *queue_first(const Sched *sched);
 void queue_push(Sched *sched, Sequence *sequence);
-void queue_remove(Sched *sched, Sequence *sequence);
+void queue_remove(Sched *sched, Sequence *sequence); /* if it is there */
 void running_add(Sched *sched, Sequence *sequence);
-void running_remove(Sched *sched, Sequence *sequence);
+void running_remove(Sched *sched, Sequence *sequence); /* if it is there */
 /* Starts those whose turn it is while there are places and pages. */
 void queue_admit(Sched *sched);
 

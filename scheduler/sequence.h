@@ -12,6 +12,7 @@
 #pragma once
 #include "scheduler/answer.h"
 #include "scheduler/batch_build.h"
+#include "scheduler/heap.h"
 #include "scheduler/prefix_cache.h"
 #include "scheduler/swap.h"
 
@@ -38,8 +39,8 @@ struct Sequence {
     SequenceState state;
     Job *job;
     uint32_t choice;
-    Sequence *next;   /* of those that wait */
-    uint32_t *tokens; /* [n_tokens] prompt and answer, from malloc */
+    HeapLink by_rank, by_order; /* among those that wait */
+    uint32_t *tokens;           /* [n_tokens] prompt and answer, from malloc */
     uint32_t n_tokens, max_tokens;
     Sampler *sampler;
     Answer answer;

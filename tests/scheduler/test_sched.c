@@ -468,3 +468,57 @@ Test(sched, gauges_come_every_100_ms_and_when_going_idle)
     cr_assert_eq(rig->recorder.n_stats, 2);
     rig_free(rig);
 }
+
+static bool count_event(void *arg, const Event *event)
+{
+    uint32_t *n_last = arg;
+    Event copy = *event;
+    *n_last += event->kind == EVENT_DONE || event->kind == EVENT_FAILED;
+    event_done(&copy);
+    return true;
+}
+
+/* Of 65,536 in any order a third is served, a third cancelled, a third too late: none of it looks through all others.
+ */
+Test(sched, a_long_queue_costs_little, .timeout = 60)
+{
+    enum { N = 65536 };
+    static const uint32_t prompt[] = {TINY_FIRST_BYTE};
+    uint32_t n_last = 0;
+    rig_now_usec = 1000;
+    Engine *engine = fake_engine_new(&(FakeEngineParams){.context = 64});
+    const SchedParams params = {.engine = engine,
+                                .order = SCHEDULE_PRIORITY,
+                                .max_live = N,
+                                .max_batch = 64,
+                                .max_passes = 2,
+                                .prefill_chunk = 64,
+                                .max_stall_usec = 1000,
+                                .clock_usec = rig_clock,
+                                .emit = count_event,
+                                .emit_arg = &n_last};
+    Sched *sched;
+    Error error;
+    cr_assert(sched_new(&params, &sched, &error), "%s", error.text);
+    for (RequestId id = 1; id <= N; id++) {
+        Request *request = request_new(id, 1 << 20);
+        cr_assert_not_null(request);
+        request->prompt = prompt;
+        request->n_prompt = 1;
+        request->max_tokens = 1;
+        request->priority = (int64_t)(id * 2654435761u % 1000);
+        if (id % 3 == 0) request->deadline_usec = 2000 + id;
+        cr_assert(sched_submit(sched, request, &error), "%s", error.text);
+    }
+    for (RequestId id = 1; id <= N; id += 3) sched_cancel(sched, N + 1 - id);
+    for (uint32_t i = 0; i < N / 3; i++) {
+        rig_now_usec = 2000 + 3 * i;
+        (void)sched_step(sched);
+    }
+    while (sched_step(sched) == SCHED_READY) rig_now_usec++;
+    cr_assert_eq(n_last, N);
+    sched_stop(sched);
+    cr_assert_eq(sched_step(sched), SCHED_STOPPED);
+    sched_free(sched);
+    engine_close(engine);
+}
