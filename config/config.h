@@ -45,6 +45,7 @@ typedef struct Config {
     uint32_t context;     /* 0: the model's */
     uint32_t threads;     /* 0: all available */
     uint64_t host_memory; /* bytes of all keys and values together */
+    uint64_t swap_memory; /* bytes of copies of those that had to give way */
     const char *roles;    /* NAME=PATH[,NAME=PATH...]; NULL: none */
     const char *kv_type;  /* one name, or CLASS=TYPE[,CLASS=TYPE...]: the engine knows which there are */
     /* server */
@@ -55,7 +56,7 @@ typedef struct Config {
     uint64_t max_body; /* bytes */
     uint32_t max_queue;
     uint64_t max_queue_tokens;
-    const char *session_dir; /* NULL: no sessions */
+    const char *session_dir;                     /* NULL: no sessions */
     uint32_t max_output_tokens;                  /* 0: the context */
     uint32_t drain_timeout_s, request_timeout_s; /* 0: none */
     /* batching */

@@ -15,8 +15,6 @@
 #include <unistd.h>
 
 enum { MAX_NAMES = 16, MAX_POLICIES = 64, HELD_BODIES = 8, MAX_PASSES = 4, MIN_LOGIT_ROWS = 8 };
-/* Of copies of keys and values that had to give way. */
-static const uint64_t swap_bytes = UINT64_C(1) << 30;
 /* A reload may raise max_queue so far. */
 enum { QUEUE_GROWTH = 4, QUEUE_LEAST = 256, QUEUE_MOST = 1 << 18 };
 
@@ -169,7 +167,7 @@ static void on_loaded(uv_work_t *work, int status)
         .max_passes = MAX_PASSES,
         .prefill_chunk = serve->config.prefill_chunk,
         .max_stall_ms = serve->config.max_stall_ms,
-        .max_swap_bytes = swap_bytes,
+        .max_swap_bytes = serve->config.swap_memory,
         .schedule = serve->config.schedule,
         .cache = serve->config.cache,
         .session_dir = serve->config.session_dir,
