@@ -1,36 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Half precision as bits: IEEE binary16 and bfloat16 to fp32 and back, rounding to nearest even. Any thread. */
 #pragma once
+#include "base/host_device.h"
 #include <stdint.h>
 #include <string.h>
 
-static inline float float_from_bits(uint32_t bits)
+LW_INLINE float float_from_bits(uint32_t bits)
 {
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
 
-static inline uint32_t float_to_bits(float f)
+LW_INLINE uint32_t float_to_bits(float f)
 {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     return bits;
 }
 
-static inline float f32_from_bf16(uint16_t h)
+LW_INLINE float f32_from_bf16(uint16_t h)
 {
     return float_from_bits((uint32_t)h << 16);
 }
 
-static inline uint16_t bf16_from_f32(float f)
+LW_INLINE uint16_t bf16_from_f32(float f)
 {
     uint32_t u = float_to_bits(f);
     if ((u & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)(u >> 16 | 0x40); /* NaN stays NaN */
     return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1)) >> 16);
 }
 
-static inline float f32_from_f16(uint16_t h)
+LW_INLINE float f32_from_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16;
     uint32_t magnitude = h & 0x7FFF;
@@ -40,7 +41,7 @@ static inline float f32_from_f16(uint16_t h)
     return float_from_bits(sign | float_to_bits(f));
 }
 
-static inline uint16_t f16_from_f32(float f)
+LW_INLINE uint16_t f16_from_f32(float f)
 {
     uint32_t u = float_to_bits(f);
     uint16_t sign = (uint16_t)(u >> 16 & 0x8000);

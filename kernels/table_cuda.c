@@ -13,6 +13,8 @@ const KernelTable *kernels_cuda(int device, Error *error)
         .matmul = matmul_cuda,
         .rope_table = rope_table_cuda,
         .rope = rope_cuda,
+        .kv_store = kv_store_cuda,
+        .attend = attend_cuda,
         .glu = glu_cuda,
         .softcap = softcap_cuda,
         .vector_add = vector_add_cuda,

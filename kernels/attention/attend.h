@@ -24,13 +24,24 @@ typedef struct AttendParams {
     uint32_t n_heads, n_kv_heads, k_dim, v_dim;
     float scale;
     float softcap; /* scores s become softcap * tanh(s / softcap); 0: they stay */
-    void *scratch; /* attend_scratch_bytes */
+    void *scratch; /* attend_scratch_bytes; GPU: attend_cuda_scratch_bytes, zeros before the first call, its own */
+    KvLaunch launch; /* GPU */
 } AttendParams;
 
 /* max_context: the largest position + 1 that will ever be asked for. */
 size_t attend_scratch_bytes(uint32_t n_workers, uint32_t n_heads, uint32_t head_dim, uint32_t max_context);
 /* Refuses what it has no variant for: heads of more than KV_MAX_DIM channels. */
 bool attend_ref(const AttendParams *params);
+
+/*
+ * Heads of 64, 96, 128 or 256 channels, k_dim = v_dim, every type but f32; bits depend on how the plan says what it
+ * shows. Split spans: queries and weights as pairs of 16-bit numbers, within 1e-4 of the twin; a result does not depend
+ * on the number of parts but for rounding in fp32. Tiled spans: queries and weights rounded once, as in other engines.
+ */
+bool attend_cuda(const AttendParams *params, Stream stream);
+/* split_rows: the most rows of all split spans of a call together. */
+size_t attend_cuda_scratch_bytes(uint32_t split_rows, uint32_t n_heads, uint32_t n_kv_heads, uint32_t v_dim,
+                                 bool is_deterministic);
 
 #ifdef __cplusplus
 }

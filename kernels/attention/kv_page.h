@@ -70,7 +70,21 @@ typedef struct KvSpan {
     const KvHead *heads;    /* [n_kv_heads] of the layer */
     const AttnPlan *plans;  /* [n_kv_heads]; every query of the span follows its KV head's plan */
     uint32_t first_row, n_rows, first_pos;
+    bool is_split; /* GPU: few rows that read much, as in decode: their keys are shared out over the whole device */
 } KvSpan;
+
+/*
+ * What a launch on a GPU must know without reading the spans; CPU rows ignore it. On a GPU every pointer of the
+ * parameters, and of the spans, pages, pools, heads, plans and lists that it leads to, is one that the device reads:
+ * the engine copies them once a step from pinned memory to fixed device addresses, so that the launches of a graph stay
+ * as they are. A span of 0 rows is skipped, which pads a graph's batch.
+ */
+typedef struct KvLaunch {
+    uint32_t types;        /* bits 1 << KvType of the classes that the spans use */
+    uint32_t split_rows;   /* at least n_rows of every span that is_split; 0: there is none */
+    uint32_t tiled_rows;   /* at least the rows of all other spans together; 0: there is none */
+    bool is_deterministic; /* a row's bits do not depend on the batch; its split spans have 1 row each */
+} KvLaunch;
 
 typedef struct KvTypeInfo {
     const char *name; /* "f16" */
@@ -85,7 +99,7 @@ KvLayout kv_layout(KvType type, uint32_t k_dim, uint32_t v_dim);
 void kv_slot_get(const KvLayout *layout, const char *slot, uint32_t token, float *ret_k, float *ret_v);
 void kv_slot_put(const KvLayout *layout, char *slot, uint32_t token, const float *k, const float *v);
 
-static inline char *kv_slot_at(const KvPool *pool, uint32_t page, uint32_t slot)
+LW_INLINE char *kv_slot_at(const KvPool *pool, uint32_t page, uint32_t slot)
 {
     return pool->base + page * pool->page_bytes + slot * pool->layout.slot_bytes;
 }

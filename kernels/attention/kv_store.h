@@ -16,9 +16,12 @@ typedef struct KvStoreParams {
     const KvSpan *spans;
     uint32_t n_spans;
     uint32_t n_kv_heads, k_dim, v_dim;
+    KvLaunch launch; /* GPU */
 } KvStoreParams;
 
 bool kv_store_ref(const KvStoreParams *params);
+/* The same bits as kv_store_ref. */
+bool kv_store_cuda(const KvStoreParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

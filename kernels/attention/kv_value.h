@@ -15,7 +15,7 @@
 
 enum { KV_SCALE_NAN = 0x7E00 };
 
-static inline float f32_from_f8(uint8_t f8)
+LW_INLINE float f32_from_f8(uint8_t f8)
 {
     uint32_t magnitude = f8 & 0x7Fu, sign = (f8 & 0x80u) << 24;
     if (magnitude == 0x7F) return float_from_bits(sign | 0x7FC00000u);
@@ -24,7 +24,7 @@ static inline float f32_from_f8(uint8_t f8)
 }
 
 /* |x| < 464; more becomes NaN. To nearest even. */
-static inline uint8_t f8_from_f32(float x)
+LW_INLINE uint8_t f8_from_f32(float x)
 {
     uint32_t u = float_to_bits(x), sign = u >> 24 & 0x80u;
     u &= 0x7FFFFFFFu;
@@ -35,31 +35,31 @@ static inline uint8_t f8_from_f32(float x)
     return (uint8_t)(sign | (magnitude < 0x7F ? magnitude : 0x7F));
 }
 
-static inline uint16_t f16_not_below(float x)
+LW_INLINE uint16_t f16_not_below(float x)
 {
     uint16_t h = f16_from_f32(x);
     return f32_from_f16(h) < x ? (uint16_t)(h + 1) : h; /* x >= 0 */
 }
 
-static inline uint16_t f16_not_above(float x)
+LW_INLINE uint16_t f16_not_above(float x)
 {
     uint16_t h = f16_from_f32(x);
     if (!(f32_from_f16(h) > x)) return h;
     return (uint16_t)(h & 0x8000 ? h + 1 : h ? h - 1 : 0x8001);
 }
 
-static inline uint32_t kv_top_level(KvType type)
+LW_INLINE uint32_t kv_top_level(KvType type)
 {
     return type == KV_INT8 ? 255 : 15;
 }
 
-static inline bool kv_scale_is_usable(KvScale s)
+LW_INLINE bool kv_scale_is_usable(KvScale s)
 {
     return (s.scale & 0x7C00) != 0x7C00 && (s.zero & 0x7C00) != 0x7C00;
 }
 
 /* The scale of a vector whose values lie between min and max; all_finite: none of them is a NaN or an infinity. */
-static inline KvScale kv_scale_of(KvType type, float min, float max, bool all_finite)
+LW_INLINE KvScale kv_scale_of(KvType type, float min, float max, bool all_finite)
 {
     KvScale s = {0, 0};
     min += 0.0f; /* never -0: whichever zero was met last does not matter */
@@ -72,11 +72,11 @@ static inline KvScale kv_scale_of(KvType type, float min, float max, bool all_fi
         s.scale = f16_not_below((max - f32_from_f16(s.zero)) / (float)kv_top_level(type));
     }
     if (all_finite && kv_scale_is_usable(s)) return s;
-    return (KvScale){KV_SCALE_NAN, type == KV_F8 ? 0 : KV_SCALE_NAN};
+    return (KvScale){KV_SCALE_NAN, (uint16_t)(type == KV_F8 ? 0 : KV_SCALE_NAN)};
 }
 
 /* What stands for x beside a usable scale that is not 0. */
-static inline uint8_t kv_quantise(KvType type, float x, float scale, float zero)
+LW_INLINE uint8_t kv_quantise(KvType type, float x, float scale, float zero)
 {
     return type == KV_F8 ? f8_from_f32(x / scale) : (uint8_t)(int32_t)rintf((x - zero) / scale);
 }

@@ -9,6 +9,7 @@
  * Dense: recent = PLAN_ALL. Sliding window of w: sink 0, recent w. Streaming (LServe 3.3): sink + recent.
  */
 #pragma once
+#include "base/host_device.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,12 +23,12 @@ typedef struct AttnPlan {
     uint32_t n_list;
 } AttnPlan;
 
-static inline bool plan_sees_range(const AttnPlan *plan, uint32_t query, uint32_t key)
+LW_INLINE bool plan_sees_range(const AttnPlan *plan, uint32_t query, uint32_t key)
 {
     return key <= query && (key < plan->sink || query - key < plan->recent);
 }
 
-static inline bool plan_lists(const AttnPlan *plan, uint32_t sector)
+LW_INLINE bool plan_lists(const AttnPlan *plan, uint32_t sector)
 {
     uint32_t low = 0, high = plan->n_list;
     while (low < high) {
@@ -40,7 +41,7 @@ static inline bool plan_lists(const AttnPlan *plan, uint32_t sector)
     return low < plan->n_list && plan->list[low] == sector;
 }
 
-static inline bool plan_sees(const AttnPlan *plan, uint32_t query, uint32_t key)
+LW_INLINE bool plan_sees(const AttnPlan *plan, uint32_t query, uint32_t key)
 {
     return plan_sees_range(plan, query, key) || (key <= query && plan_lists(plan, key / KV_SECTOR_TOKENS));
 }

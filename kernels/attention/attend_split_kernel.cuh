@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernel that attend_split.cuh describes, and its launcher: templates, of which each .cu makes some. */
+#pragma once
+#include "kernels/attention/attend_merge.cuh"
+
+namespace
+{
+
+/* All of a block's shared memory but the rings, which follow it. */
+template <KvType type, int dim, int tiles> struct alignas(128) SplitShared {
+    static constexpr int kFragments = tiles * (dim / 16) * 32 * (Format<type>::kQuantised ? 2 : 1);
+    uint4 queries[2][kFragments]; /* of this part and the next; for quantised types a second time, for the images */
+    Merge<dim, tiles> merge;
+    Part parts[kMaxParts];
+    Stage stages[kSplitMaxWorkers][kMaxStages];
+};
+
+__device__ inline void wait_for_oldest(unsigned n_stages)
+{
+    switch (n_stages) {
+    case 1:
+        return copies_wait<0>();
+    case 2:
+        return copies_wait<1>();
+    case 3:
+        return copies_wait<2>();
+    case 4:
+        return copies_wait<3>();
+    case 5:
+        return copies_wait<4>();
+    case 6:
+        return copies_wait<5>();
+    case 7:
+        return copies_wait<6>();
+    default:
+        return copies_wait<7>();
+    }
+}
+
+/*
+ * A warp's way through the stored sectors of a part: every n_workers-th visit. Lane i knows where the i-th of the next
+ * 32 lies, so that looking up lists and page tables is no part of each step.
+ */
+struct Way {
+    uint32_t visit, end; /* the next to load */
+    unsigned in_batch, stage;
+    uint64_t address; /* of this lane's visit; 0: no row sees it */
+    uint32_t sector;
+    bool is_listed;
+};
+
+__device__ inline void look_ahead(const Part &part, Way &way, unsigned n_workers)
+{
+    uint32_t visit = way.visit + threadIdx.x % kWarp * n_workers;
+    way.in_batch = 0;
+    way.address = 0;
+    if (visit >= way.end) return;
+    Visit at = visits_at(part.visits, visit);
+    way.sector = at.sector;
+    way.is_listed = at.is_listed;
+    way.address = (uint64_t)visits_sector(part.visits, at.sector, false);
+}
+
+/* Starts the copy of the next sector; past the end it is an empty one. */
+template <KvType type, int dim>
+__device__ void load_next(const SplitArgs &args, const Part &part, Way &way, char *ring, Stage *stages, const Lane &l,
+                          unsigned n_workers)
+{
+    if (way.visit < way.end) {
+        if (way.in_batch == kWarp) look_ahead(part, way, n_workers);
+        const char *from = (const char *)__shfl_sync(kAllLanes, way.address, way.in_batch);
+        if (from) copy_sector<type, dim>(ring + way.stage * Sector<type, dim>::kBytes, from, l.lane);
+        if (l.lane == way.in_batch) stages[way.stage] = {way.sector, way.is_listed, from == nullptr};
+        way.in_batch++;
+        way.visit += n_workers;
+    }
+    way.stage = way.stage + 1 == args.n_stages ? 0 : way.stage + 1;
+    copies_commit();
+}
+
+template <KvType type, int dim>
+__device__ Way start_part(const SplitArgs &args, const Part &part, char *ring, Stage *stages, const Lane &l,
+                          unsigned n_workers)
+{
+    Way way = {part.first_visit + l.warp, min(part.end_visit, part.visits.n_stored), 0, 0, 0, 0, false};
+    look_ahead(part, way, n_workers);
+    for (unsigned s = 0; s < args.n_stages; s++) load_next<type, dim>(args, part, way, ring, stages, l, n_workers);
+    return way;
+}
+
+/* The part's stored sectors that are this warp's turn; the first n_stages of them are on their way. */
+template <KvType type, int dim, int tiles>
+__device__ void take_stored(const SplitArgs &args, Softmax<dim, tiles> &soft, const Part &part, Way &way,
+                            const uint4 *queries, char *ring, Stage *stages, const Lane &l, unsigned n_workers)
+{
+    for (uint32_t visit = part.first_visit + l.warp; visit < way.end; visit += n_workers) {
+        wait_for_oldest(args.n_stages);
+        __syncwarp();
+        Stage at = stages[way.stage];
+        if (!at.is_missing)
+            attend_sector<type, type, dim, tiles>(soft, part, at, ring + way.stage * Sector<type, dim>::kBytes, queries,
+                                                  args.params.softcap, l);
+        __syncwarp();
+        load_next<type, dim>(args, part, way, ring, stages, l, n_workers);
+    }
+    copies_wait<0>();
+}
+
+/* Images are few: one at a time, through the whole ring. */
+template <KvType type, int dim, int tiles>
+__device__ void take_images(const SplitArgs &args, Softmax<dim, tiles> &soft, const Part &part, const uint4 *queries,
+                            char *ring, const Lane &l, unsigned n_workers)
+{
+    uint32_t visit = part.first_visit + l.warp;
+    if (visit < part.visits.n_stored) visit += (part.visits.n_stored - visit + n_workers - 1) / n_workers * n_workers;
+    for (; visit < part.end_visit; visit += n_workers) {
+        Visit v = visits_at(part.visits, visit);
+        __syncwarp();
+        copy_sector<KV_BF16, dim>(ring, visits_sector(part.visits, v.sector, true), l.lane);
+        copies_commit();
+        copies_wait<0>();
+        __syncwarp();
+        Stage at = {v.sector, v.is_listed, false};
+        attend_sector<KV_BF16, type, dim, tiles>(soft, part, at, ring, queries + tiles * (dim / 16) * 32,
+                                                 args.params.softcap, l);
+    }
+    __syncwarp();
+}
+
+template <bool quantised, int dim, int tiles> __device__ void clear(Softmax<dim, tiles> &soft)
+{
+    for (int n = 0; n < tiles; n++)
+        for (int i = 0; i < 4; i++) {
+            for (int m = 0; m < dim / 16; m++) soft.out[m][n][i] = 0;
+            soft.max[n][i % 2] = -INFINITY;
+            soft.sum[n][i % 2] = soft.zero[n][i % 2] = 0;
+        }
+    soft.unit = quantised ? 1.0f / (1 << 24) : 1;
+}
+
+template <KvType type, int dim, int tiles>
+__global__ void __launch_bounds__((kSplitMaxWorkers + 1) * kWarp, dim > 128 ? 1 : 2)
+    attend_split(const __grid_constant__ SplitArgs args)
+{
+    extern __shared__ __align__(128) char memory[];
+    using Shared = SplitShared<type, dim, tiles>;
+    Shared &shared = *(Shared *)memory;
+    unsigned n_workers = blockDim.x / kWarp - 1;
+    Lane l = {threadIdx.x % kWarp, threadIdx.x % kWarp / 4, threadIdx.x % 4, threadIdx.x / kWarp};
+    char *ring = memory + sizeof(Shared) + l.warp * args.ring_bytes;
+    lw::grid_wait();
+    lw::grid_release();
+    uint2 *prefix = (uint2 *)(shared.merge.out + 2 * kMaxWarps); /* behind the scratch */
+    Cursor cursor = count_work<type>(args, 8 * tiles, (uint64_t *)shared.merge.out, prefix);
+    if (blockIdx.x >= cursor.n_blocks) return;
+    bool is_worker = l.warp < n_workers;
+    if (!is_worker) {
+        find_share<type>(args, cursor, 8 * tiles, prefix);
+        prepare<type, dim>(args, cursor, 8 * tiles, shared.parts[0], shared.queries[0]);
+    }
+    __syncthreads();
+    Way way = {};
+    if (is_worker) way = start_part<type, dim>(args, shared.parts[0], ring, shared.stages[l.warp], l, n_workers);
+    for (unsigned i = 0; shared.parts[i % kMaxParts].is_valid; i++) {
+        const Part &part = shared.parts[i % kMaxParts];
+        Part &next = shared.parts[(i + 1) % kMaxParts];
+        if (!is_worker) {
+            prepare<type, dim>(args, cursor, 8 * tiles, next, shared.queries[(i + 1) % 2]);
+            __syncthreads();
+            continue;
+        }
+        Softmax<dim, tiles> soft;
+        clear<Format<type>::kQuantised>(soft);
+        const uint4 *queries = shared.queries[i % 2];
+        take_stored<type, dim, tiles>(args, soft, part, way, queries, ring, shared.stages[l.warp], l, n_workers);
+        if (Format<type>::kQuantised) take_images<type, dim, tiles>(args, soft, part, queries, ring, l, n_workers);
+        __syncthreads();
+        if (next.is_valid) way = start_part<type, dim>(args, next, ring, shared.stages[l.warp], l, n_workers);
+        merge_workers<dim, tiles, Format<type>::kQuantised>(shared.merge, soft, l, n_workers);
+        finish_part<dim, tiles>(args, shared.merge, part, l, n_workers);
+        workers_wait(n_workers * kWarp);
+    }
+}
+
+struct SplitShape {
+    uint32_t n_workers, n_stages, ring_bytes, n_blocks;
+    size_t shared_bytes;
+};
+
+/* Two blocks a multiprocessor where two stages fit, else one; fewer workers where two do not fit even then. */
+template <KvType type, int dim, int tiles> bool split_shape(SplitShape *ret)
+{
+    const DeviceFacts *facts = device_facts();
+    if (!facts) return false;
+    constexpr uint32_t kReserved = 1024, kFixed = sizeof(SplitShared<type, dim, tiles>); /* reserved: by the driver */
+    constexpr uint32_t kStage = Sector<type, dim>::kBytes;
+    constexpr uint32_t kLeast = Format<type>::kQuantised ? Sector<KV_BF16, dim>::kBytes : kStage;
+    for (uint32_t per_processor = 2, workers = kSplitMaxWorkers; workers;) {
+        uint32_t room = (uint32_t)facts->processor_shared_bytes / per_processor - kReserved;
+        if (room > (uint32_t)facts->block_shared_bytes) room = (uint32_t)facts->block_shared_bytes;
+        uint32_t ring = room > kFixed ? (room - kFixed) / workers / 128 * 128 : 0, stages = ring / kStage;
+        if (ring >= kLeast && (stages >= 2 || (per_processor == 1 && workers == 1 && stages))) {
+            if (stages > kMaxStages) stages = kMaxStages;
+            ring = stages * kStage > kLeast ? stages * kStage : kLeast;
+            *ret = {workers, stages, ring, per_processor * facts->n_multiprocessors, kFixed + (size_t)workers * ring};
+            return true;
+        }
+        if (per_processor == 2)
+            per_processor = 1;
+        else
+            workers /= 2;
+    }
+    return false;
+}
+
+template <KvType type, int dim, int tiles> bool launch_split(SplitArgs args, Stream stream)
+{
+    SplitShape shape;
+    if (!split_shape<type, dim, tiles>(&shape)) return false;
+    args.n_stages = shape.n_stages;
+    args.ring_bytes = shape.ring_bytes;
+    auto kernel = attend_split<type, dim, tiles>;
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shape.shared_bytes) !=
+        cudaSuccess)
+        return false;
+    if (shape.n_blocks > ATTEND_SPLIT_MAX_BLOCKS) shape.n_blocks = ATTEND_SPLIT_MAX_BLOCKS;
+    return lw::launch(kernel, shape.n_blocks, (shape.n_workers + 1) * kWarp, shape.shared_bytes, stream, args);
+}
+
+template <KvType type, int tiles> bool launch_split_dim(const SplitArgs &args, Stream stream)
+{
+    switch (args.params.k_dim) {
+    case 64:
+        return launch_split<type, 64, tiles>(args, stream);
+    case 96:
+        return launch_split<type, 96, tiles>(args, stream);
+    case 128:
+        return launch_split<type, 128, tiles>(args, stream);
+    case 256:
+        return launch_split<type, 256, tiles>(args, stream);
+    default:
+        return false;
+    }
+}
+
+template <KvType type> bool launch_split_type(const SplitArgs &args, uint32_t tile_queries, Stream stream)
+{
+    return tile_queries == 8 ? launch_split_dim<type, 1>(args, stream) : launch_split_dim<type, 2>(args, stream);
+}
+
+} // namespace
