@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ALWAYS_DEAD = 0xC0 }; /* in UTF-8 */
+
 /* Room that token_bytes may need. */
 static bool piece_room(const Tokenizer *tokenizer, uint32_t id, size_t *ret_room, Error *error)
 {
@@ -67,6 +69,8 @@ bool tok_stream_push(TokStream *stream, const Tokenizer *tokenizer, uint32_t id,
     if (!bytes) return error_set(error, ERR_NO_MEMORY, "no memory for a token of %zu bytes", room);
     memcpy(bytes, stream->pending, stream->n_pending);
     size_t n = stream->n_pending + token_bytes(tokenizer, id, special, bytes + stream->n_pending);
+    for (size_t i = stream->n_pending; i < n; i++)
+        if (!bytes[i]) bytes[i] = ALWAYS_DEAD;
     bool ok = emit(stream, bytes, n, false, out, error);
     if (bytes != local) free(bytes);
     return ok;

@@ -161,29 +161,48 @@ static void put(TokenMemory *memory, Entry *made)
 
 /* ---- keeping ---- */
 
-/* How many ids are exactly the text; 0: they are not. */
-static size_t count_ids(const Tokenizer *tokenizer, const char *text, size_t n_bytes, const uint32_t *ids, size_t n_ids)
+/* Leading ids, and the part of a text that they show. */
+typedef struct Shown {
+    size_t n_ids, n_bytes;
+} Shown;
+
+/*
+ * The leading ids that show, as an answer shows them (dead bytes are U+FFFD), the beginning of the text: up to its end,
+ * to what differs or to an id that stands for no text.
+ */
+static bool follow_text(const Tokenizer *tokenizer, const char *text, size_t n_bytes, const uint32_t *ids, size_t n_ids,
+                        Shown *ret_shown, Error *error)
 {
-    Error ignored;
     Buffer piece;
-    size_t at = 0, n = 0;
+    TokStream stream = {0};
+    Shown shown = {0};
+    size_t at = 0;
+    bool ok = true, is_over = false;
     buffer_init(&piece, SIZE_MAX);
-    for (; at < n_bytes && n < n_ids; n++) {
+    for (size_t i = 0; !is_over && shown.n_bytes < n_bytes; i++) {
+        uint8_t before = stream.n_pending;
         buffer_clear(&piece);
-        if (!tok_piece(tokenizer, ids[n], false, &piece, &ignored) || piece.n == 0 || piece.n > n_bytes - at ||
-            memcmp(piece.data, text + at, piece.n) != 0)
-            break;
+        ok = i == n_ids || tok_stream_push(&stream, tokenizer, ids[i], false, &piece, error);
+        is_over = i == n_ids || (piece.n == 0 && stream.n_pending == before);
+        ok = ok && (!is_over || tok_stream_flush(&stream, &piece, error));
+        if (!ok || piece.n > n_bytes - at || (piece.n && memcmp(piece.data, text + at, piece.n) != 0)) break;
         at += piece.n;
+        if (!stream.n_pending) shown = (Shown){is_over ? i : i + 1, at};
     }
     buffer_done(&piece);
-    return at == n_bytes ? n : 0;
+    if (ok) *ret_shown = shown;
+    return ok;
 }
 
 void token_memory_keep(TokenMemory *memory, uint64_t context_hash, const char *text, size_t n_bytes,
                        const uint32_t *ids, size_t n_ids)
 {
-    size_t n = count_ids(memory->params.tokenizer, text, n_bytes, ids, n_ids);
-    if (n == 0 || n > UINT32_MAX || entry_bytes(n, n_bytes) > memory->params.max_entry_bytes) return;
+    Error ignored;
+    Shown shown;
+    if (!follow_text(memory->params.tokenizer, text, n_bytes, ids, n_ids, &shown, &ignored)) return;
+    size_t n = shown.n_ids;
+    if (n == 0 || shown.n_bytes < n_bytes || n > UINT32_MAX) return;
+    if (entry_bytes(n, n_bytes) > memory->params.max_entry_bytes) return;
     Entry *made = malloc(entry_bytes(n, n_bytes));
     if (!made) return;
     made->hash = context_hash;
@@ -254,26 +273,6 @@ static bool copy_ids(TokenMemory *memory, uint64_t hash, const char *text, size_
     return ok;
 }
 
-/* As many ids as lie within n bytes. */
-static bool push_within(const Tokenizer *tokenizer, const uint32_t *ids, size_t n_ids, size_t n, TokenList *list,
-                        size_t *ret_bytes, Error *error)
-{
-    Buffer piece;
-    size_t at = 0;
-    bool ok = true;
-    buffer_init(&piece, SIZE_MAX);
-    for (size_t i = 0; ok && i < n_ids; i++) {
-        buffer_clear(&piece);
-        ok = tok_piece(tokenizer, ids[i], false, &piece, error);
-        if (!ok || piece.n > n - at) break;
-        at += piece.n;
-        ok = token_list_push(list, ids[i], error);
-    }
-    buffer_done(&piece);
-    *ret_bytes = at;
-    return ok;
-}
-
 static bool recall_answer(void *arg, const TextRange *answer, size_t n_final, TokenList *list, size_t *ret_bytes,
                           Error *error)
 {
@@ -284,8 +283,12 @@ static bool recall_answer(void *arg, const TextRange *answer, size_t n_final, To
     recall->n_hashed = n_final;
     uint64_t hash = mix_ids(recall->hash, list->ids + n_final, list->n - n_final);
     *ret_bytes = 0;
-    if (!copy_ids(recall->memory, hash, recall->text + answer->start, n, &ids, &n_ids, error)) return false;
-    bool ok = push_within(recall->memory->params.tokenizer, ids, n_ids, n, list, ret_bytes, error);
+    const char *text = recall->text + answer->start;
+    if (!copy_ids(recall->memory, hash, text, n, &ids, &n_ids, error)) return false;
+    Shown shown = {0};
+    bool ok = follow_text(recall->memory->params.tokenizer, text, n, ids, n_ids, &shown, error);
+    for (size_t i = 0; ok && i < shown.n_ids; i++) ok = token_list_push(list, ids[i], error);
+    *ret_bytes = shown.n_bytes;
     free(ids);
     return ok;
 }

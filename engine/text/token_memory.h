@@ -27,7 +27,7 @@ uint64_t token_memory_hash(const TokenMemory *memory, const TokenContext *contex
 
 /*
  * text [n_bytes] was answered with ids [n_ids]; ids beyond the text (an end token, what a stop string cut off) are not
- * kept. Ids whose bytes are not this text, or that stand for no text, are not remembered; nor is anything when memory
+ * kept. Ids that do not show as this text, or that stand for no text, are not remembered; nor is anything when memory
  * is out.
  */
 void token_memory_keep(TokenMemory *memory, uint64_t context_hash, const char *text, size_t n_bytes,

@@ -76,7 +76,8 @@ LW_CHECK bool tok_piece(const Tokenizer *tokenizer, uint32_t id, bool special, B
 
 /*
  * Streaming decode: bytes go out only as whole code points; bytes that can no longer become valid UTF-8 become U+FFFD,
- * by the maximal-subpart rule, so that the joined pieces equal decoding all ids at once.
+ * by the maximal-subpart rule, so that the joined pieces equal decoding all ids at once. So does NUL, as no request may
+ * hold it: an answer with one could not come back.
  */
 typedef struct TokStream {
     uint8_t pending[4];

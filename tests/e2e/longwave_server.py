@@ -158,3 +158,16 @@ class Server:
         while not test(self.metric(name)):
             assert time.monotonic() < deadline, f"{name} stays {self.metric(name)}"
             time.sleep(0.02)
+
+    def wait_idle(self, timeout=10.0):
+        """Nothing runs or waits, and only the prefix cache holds pages."""
+        deadline = time.monotonic() + timeout
+        while True:
+            busy = {name: self.metric(name) for name in (
+                "vllm:num_requests_running", "vllm:num_requests_waiting", "longwave_generations_open", "longwave_swap_bytes")}
+            pages = re.findall(r'^longwave_kv_pages{.*pool="(?!image)\w+".*} (\S+)$', self.request("GET", "/metrics")[2].decode(), re.M)
+            busy["pages"] = sum(map(float, pages)) - self.metric("longwave_prefix_cache_pages")
+            if not any(busy.values()):
+                return
+            assert time.monotonic() < deadline, f"the server does not come to rest: {busy}"
+            time.sleep(0.02)

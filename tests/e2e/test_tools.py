@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tools that the model sees and may not call; conversations in which tools were called."""
+import json
+
 import longwave_server
 
 CHAT = "/v1/chat/completions"
@@ -10,25 +12,19 @@ TURNS = [
      "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{\"in\": \"Oslo\"}"}}]},
     {"role": "tool", "tool_call_id": "c1", "content": "rain"},
 ]
-TEMPLATE = (b"{%for t in tools or []%}[{{t.function.name}}]{%endfor%}{%for m in messages%}{{m.role}}:{%for c in m.tool_calls or []%}"
-            b"({{c.function.arguments.in}}){%endfor%}{{m.content or ''}};{%endfor%}")
 
 
-def test_the_template_shows_tools_and_calls(tiny_path, tmp_path):
-    data, path = tiny_path.read_bytes(), tmp_path / "tools.gguf"
-    end = b"assistant\n' }}{% endif %}"
-    old = data[data.index(b"{% for message"):data.index(end) + len(end)]
-    assert len(TEMPLATE) + 4 <= len(old)
-    path.write_bytes(data.replace(old, TEMPLATE + b"{#" + b" " * (len(old) - len(TEMPLATE) - 4) + b"#}"))
-    server = longwave_server.Server(path)
-    try:
-        body = {"messages": TURNS, "tools": [TOOL], "tool_choice": "none"}
-        wanted = "[weather]user:How is the weather?;assistant:(Oslo);tool:rain;"
-        assert server.post("/apply-template", body) == (200, {"prompt": wanted})
-        assert server.post("/apply-template", {"messages": TURNS})[1] == {"prompt": wanted.removeprefix("[weather]")}
-        assert server.post(CHAT, {**body, "max_tokens": 2})[0] == 200
-    finally:
-        assert server.stop() == 0
+def test_the_template_shows_tools_and_calls(tiny):
+    body = {"messages": TURNS, "tools": [TOOL], "tool_choice": "none"}
+    call = '{"name": "weather", "arguments": {"in": "Oslo"}}'
+    turns = ("<|im_start|>user\nHow is the weather?<|im_end|>\n"
+             f"<|im_start|>assistant\n<call>{call}</call><|im_end|>\n<|im_start|>tool\nrain<|im_end|>\n")
+    status, answer = tiny.post("/apply-template", {**body, "add_generation_prompt": False})
+    system, turns_then = answer["prompt"].split("<|im_end|>\n", 1)
+    assert status == 200 and turns_then == turns
+    assert json.loads(system.removeprefix("<|im_start|>system\n")) == [TOOL]
+    assert tiny.post("/apply-template", {"messages": TURNS, "add_generation_prompt": False})[1] == {"prompt": turns}
+    assert tiny.post(CHAT, {**body, "max_tokens": 2})[0] == 200
 
 
 def test_calls_are_refused(smollm2):

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SentencePiece vocabularies: ids equal llama.cpp's (tests/golden/make_tokens_spm.py), cruel texts, broken files. */
-#include "base/utf8.h"
 #include "tests/support/token_cases.h"
 
 #include <criterion/criterion.h>
@@ -59,13 +58,11 @@ static Buffer decode(const Tokenizer *tokenizer, const TokenList *list)
     return out;
 }
 
-/* Decoding gives the text back, with dead bytes and U+2581 replaced; 'blanks' were put before texts. */
+/* Decoding gives the text back, with NUL, dead bytes and U+2581 replaced; 'blanks' were put before texts. */
 static void check_text(const Tokenizer *tokenizer, const TokenList *list, const uint8_t *text, size_t n, size_t blanks)
 {
-    size_t cut, want_n = utf8_repair(text, n, true, NULL, &cut);
-    char *want = malloc(want_n + 1);
-    cr_assert_not_null(want);
-    utf8_repair(text, n, true, want, &cut);
+    size_t want_n;
+    char *want = shown_text(text, n, &want_n);
     if (memmem(want, want_n, "\xE2\x96\x81", 3) == NULL) {
         Buffer got = decode(tokenizer, list);
         cr_assert_geq(got.n, want_n);

@@ -140,10 +140,8 @@ Test(tok_stream, random_tokens_join_to_one_decode)
             cr_assert(tok_piece(test.tokenizer, ids[i], true, &pieces, &error));
         }
         stream_all(test.tokenizer, ids, 100, &joined);
-        size_t cut, n = utf8_repair((uint8_t *)pieces.data, pieces.n, true, NULL, &cut);
-        char *whole = malloc(n);
-        cr_assert_not_null(whole);
-        utf8_repair((uint8_t *)pieces.data, pieces.n, true, whole, &cut);
+        size_t n;
+        char *whole = shown_text((uint8_t *)pieces.data, pieces.n, &n);
         cr_assert_eq(joined.n, n, "round %d", round);
         cr_assert(!memcmp(joined.data, whole, n), "round %d", round);
         free(whole);

@@ -119,7 +119,13 @@ Test(token_memory, only_ids_that_are_the_text_are_kept)
         {"hello", 5, {TINY_IM_START, h, e, llo}, 4, false},
         {"hello!", 6, {h, e, llo}, 3, false},
         {"xello", 5, {h, e, llo}, 3, false},
-        {"\xEF\xBF\xBD", 3, {TINY_FIRST_BYTE + 0xC3}, 1, false}, /* dead bytes show as U+FFFD */
+        {"\xEF\xBF\xBD", 3, {TINY_FIRST_BYTE + 0xC3}, 1, true}, /* dead bytes show as U+FFFD */
+        {"\xEF\xBF\xBD", 3, {TINY_FIRST_BYTE + 0xC3, TINY_IM_END}, 2, true},
+        {"\xEF\xBF\xBDh", 4, {TINY_FIRST_BYTE + 0xC3, h, TINY_FIRST_BYTE + 0xC3}, 3, true},
+        {"\xEF\xBF\xBDh", 4, {TINY_FIRST_BYTE, h}, 2, true}, /* so does NUL */
+        {"h", 1, {h, TINY_FIRST_BYTE + 0xC3}, 2, true},
+        {"", 0, {TINY_FIRST_BYTE + 0xC3}, 1, false},
+        {"\xC3", 1, {TINY_FIRST_BYTE + 0xC3}, 1, false},
         {"\xC3\xA9", 2, {TINY_FIRST_BYTE + 0xC3, TINY_FIRST_BYTE + 0xA9}, 2, true},
         {"", 0, {h}, 1, false},
         {NULL, 0, {h}, 0, false},
@@ -136,6 +142,24 @@ Test(token_memory, only_ids_that_are_the_text_are_kept)
     size_t before = token_memory_stats(rig.memory).n_entries;
     token_memory_keep(rig.memory, 99, text, 100, ids, token_byte_ids(text, ids));
     cr_expect_eq(token_memory_stats(rig.memory).n_entries, before, "too long");
+    token_rig_free(&rig);
+}
+
+/* As when max_tokens ends an answer within a character, or a model of random weights speaks. */
+Test(token_memory, what_was_no_text_comes_back_as_it_was)
+{
+    static const uint32_t dead = TINY_FIRST_BYTE + 0xE2, nul = TINY_FIRST_BYTE, h = TINY_FIRST_BYTE + 'h';
+    static const uint32_t ids[] = {h, dead, dead + 0x82 - 0xE2, h, nul, dead, TINY_IM_END};
+    static const char shown[] = "h\xEF\xBF\xBDh\xEF\xBF\xBD\xEF\xBF\xBD";
+    TokenRig rig = token_rig_new(1 << 20, 1 << 16);
+    TokenList wanted = token_encode_text(&rig, Q1, false), end = token_encode_text(&rig, Q2, false);
+    uint64_t hash = token_memory_hash(rig.memory, &(TokenContext){0}, wanted.ids, wanted.n);
+    token_memory_keep(rig.memory, hash, shown, strlen(shown), ids, 7);
+    for (size_t i = 0; i < 6; i++) cr_assert(token_list_push(&wanted, ids[i], &error));
+    for (size_t i = 0; i < end.n; i++) cr_assert(token_list_push(&wanted, end.ids[i], &error));
+    TokenList got = token_encode_text(&rig, Q1 "[h\xEF\xBF\xBDh\xEF\xBF\xBD\xEF\xBF\xBD]" Q2, true);
+    token_expect_same(&got, &wanted, "dead bytes");
+    token_list_done(&end);
     token_rig_free(&rig);
 }
 

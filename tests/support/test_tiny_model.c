@@ -38,8 +38,8 @@ static uint64_t hash_of(const char *seed, const char *type)
 /* Recorded numbers of other tests stand on these weights: a change here must be seen. */
 Test(test_tiny_model, same_file_everywhere)
 {
-    cr_assert_eq(hash_of("seed=1", "type=F32"), 0x765DB48D1169FB36u, "%lx", hash_of("seed=1", "type=F32"));
-    cr_assert_eq(hash_of("seed=1", "type=Q8_0"), 0x0DE4EEBF34E1BDEAu, "%lx", hash_of("seed=1", "type=Q8_0"));
+    cr_assert_eq(hash_of("seed=1", "type=F32"), 0xC8DC5282B487C20Fu, "%lx", hash_of("seed=1", "type=F32"));
+    cr_assert_eq(hash_of("seed=1", "type=Q8_0"), 0xF9D88433DA2ADF25u, "%lx", hash_of("seed=1", "type=Q8_0"));
     cr_assert_neq(hash_of("seed=1", "type=F32"), hash_of("seed=2", "type=F32"));
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/token_cases.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,4 +176,15 @@ uint8_t *case_bytes(const cJSON *item, size_t *ret_n)
     const char *text = cJSON_GetObjectItem(item, "text")->valuestring;
     *ret_n = strlen(text);
     return must(strdup(text));
+}
+
+char *shown_text(const uint8_t *bytes, size_t n, size_t *ret_n)
+{
+    size_t cut;
+    uint8_t *no_nul = must(malloc(n + 1));
+    for (size_t i = 0; i < n; i++) no_nul[i] = bytes[i] ? bytes[i] : 0xC0;
+    char *shown = must(malloc(3 * n + 1));
+    *ret_n = utf8_repair(no_nul, n, true, shown, &cut);
+    free(no_nul);
+    return shown;
 }

@@ -41,3 +41,5 @@ void test_tokenizer_done(TestTokenizer *test);
 /* "text" or "hex" of a case, for free(). */
 uint8_t *case_bytes(const cJSON *item, size_t *ret_n);
 uint8_t *hex_bytes(const char *hex, size_t *ret_n);
+/* What a decoder shows of bytes [n], malloc'ed: NUL and dead bytes are U+FFFD. */
+char *shown_text(const uint8_t *bytes, size_t n, size_t *ret_n);
