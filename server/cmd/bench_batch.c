@@ -82,27 +82,26 @@ KernelTable bench_products_alone(const KernelTable *row)
                          .vector_add = nothing_vector_add};
 }
 
-/* Sequences of their own: nothing is shared between them. */
-static bool fill_sequences(const BatchBench *bench, SeqId *seqs, uint32_t *ret_n, Error *error)
+static bool fill_sequence(const BatchBench *bench, SeqId seq, Error *error)
 {
-    uint32_t chunk = engine_max_batch_rows(bench->engine), n_tokens = bench->depth + bench->n_steps;
-    for (*ret_n = 0; *ret_n < bench->n_sequences; ++*ret_n) {
-        SeqId seq;
-        if (!engine_seq_new(bench->engine, 0, &seq, error)) return false;
-        seqs[*ret_n] = seq;
-        if (!engine_seq_reserve(bench->engine, seq, n_tokens, error)) {
-            ++*ret_n;
-            return false;
-        }
-        for (uint32_t at; (at = engine_seq_tokens(bench->engine, seq)) < bench->depth;) {
-            uint32_t n = bench->depth - at < chunk ? bench->depth - at : chunk;
-            const BatchSpan span = {seq, 0, n, at, LOGITS_NONE, ROWS_PREFILL};
-            float *logits;
-            if (!engine_forward(bench->engine, &(Batch){bench->tokens + at, n, &span, 1}, &logits, error)) {
-                ++*ret_n;
-                return false;
-            }
-        }
+    uint32_t chunk = engine_max_batch_rows(bench->engine);
+    for (uint32_t at; (at = engine_seq_tokens(bench->engine, seq)) < bench->depth;) {
+        uint32_t n = bench->depth - at < chunk ? bench->depth - at : chunk;
+        const BatchSpan span = {seq, 0, n, at, LOGITS_NONE, ROWS_PREFILL};
+        float *logits;
+        if (!engine_forward(bench->engine, &(Batch){bench->tokens + at, n, &span, 1}, &logits, error)) return false;
+    }
+    return true;
+}
+
+/* Sequences of their own: nothing is shared between them. Those that are open are counted also after an error. */
+static bool fill_sequences(const BatchBench *bench, SeqId *seqs, uint32_t *ret_n_open, Error *error)
+{
+    for (*ret_n_open = 0; *ret_n_open < bench->n_sequences;) {
+        SeqId *seq = &seqs[*ret_n_open];
+        if (!engine_seq_new(bench->engine, 0, seq, error)) return false;
+        ++*ret_n_open;
+        if (!fill_sequence(bench, *seq, error)) return false;
     }
     return true;
 }

@@ -88,19 +88,48 @@ static bool fill(Synthetic *synthetic, uint32_t n_threads, Error *error)
     return ok;
 }
 
+/* Tokens of the longest sequence that will be timed. */
+static uint64_t longest_run(const Config *config)
+{
+    uint64_t n = config->batch.n ? config->decode : 1;
+    for (uint32_t i = 0; i < config->prefill.n; i++)
+        if (config->prefill.at[i] > n) n = config->prefill.at[i];
+    for (uint32_t i = 0; i < config->depth.n; i++)
+        if (config->depth.at[i] + (uint64_t)config->decode > n) n = config->depth.at[i] + (uint64_t)config->decode;
+    return n;
+}
+
+/* Without --ctx no more than is timed, since a whole context of the model may not fit host_memory. */
+static bool choose_context(const Config *config, const char *path, uint32_t *ret_context, Error *error)
+{
+    Gguf *gguf;
+    const ModelFamily *family;
+    ModelShape shape;
+    *ret_context = config->context;
+    if (config->context) return true;
+    if (!gguf_open(path, &gguf, error)) return false;
+    bool ok = family_find(gguf, &family, error) && family_read_shape(family, gguf, &shape, error);
+    gguf_close(gguf);
+    uint64_t n = longest_run(config);
+    if (ok && n < shape.train_context) *ret_context = (uint32_t)n;
+    return ok;
+}
+
 /* The second engine shares the file's pages with the first one; batches are what it is for. */
 static bool open_path(ModelBench *bench, const BenchPlan *plan, const char *path, Error *error)
 {
     uint32_t n_sequences = 1;
+    Config config = *plan->config;
     SeqId unused;
-    for (uint32_t i = 0; i < plan->config->batch.n; i++)
-        if (plan->config->batch.at[i] > n_sequences) n_sequences = plan->config->batch.at[i];
-    if (!open_model(plan->config, path, plan->row, n_sequences, &bench->progress, &bench->engine, &bench->seq, error))
+    for (uint32_t i = 0; i < config.batch.n; i++)
+        if (config.batch.at[i] > n_sequences) n_sequences = config.batch.at[i];
+    if (!choose_context(plan->config, path, &config.context, error) ||
+        !open_model(&config, path, plan->row, n_sequences, &bench->progress, &bench->engine, &bench->seq, error))
         return false;
-    if (plan->config->batch.n == 0) return true;
+    if (config.batch.n == 0) return true;
     bench->products_row = bench_products_alone(plan->row);
-    return open_model(plan->config, path, &bench->products_row, n_sequences, &bench->progress, &bench->products,
-                      &unused, error);
+    return open_model(&config, path, &bench->products_row, n_sequences, &bench->progress, &bench->products, &unused,
+                      error);
 }
 
 static bool open_synthetic(ModelBench *bench, const BenchPlan *plan, Error *error)
@@ -149,15 +178,14 @@ static bool run_until(ModelBench *bench, SeqId seq, uint32_t end, uint32_t chunk
     return true;
 }
 
-/* A run of its own behind the sequence's tokens: its pages are there before the clock starts. */
+/* A run of its own behind the sequence's tokens. */
 static bool time_run(ModelBench *bench, uint32_t end, bool decode, double *ret_usec, Error *error)
 {
     SeqId seq = 0;
     uint32_t chunk = decode ? 1 : engine_max_batch_rows(bench->engine);
     if (!engine_seq_fork(bench->engine, bench->seq, &seq, error)) return false;
-    bool ok = engine_seq_reserve(bench->engine, seq, end - engine_seq_tokens(bench->engine, seq), error);
     uint64_t begin_usec = clock_now_usec();
-    ok = ok && run_until(bench, seq, end, chunk, decode, error);
+    bool ok = run_until(bench, seq, end, chunk, decode, error);
     uint64_t usec = clock_now_usec() - begin_usec;
     engine_seq_close(bench->engine, seq);
     *ret_usec = (double)(usec ? usec : 1);

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from longwave_server import BINARY, strict_json
+from longwave_server import BINARY, make_tiny_model, strict_json
 
 QUICK = ("--prefill", "7,64", "--depth", "0,100", "--decode", "5", "-r", "3", "-t", "1")
 
@@ -63,6 +63,18 @@ def test_a_synthetic_model():
     assert found["model"] == "smollm2-135m:Q4_1"
     assert 134515008 * 5 / 8 < found["weight_bytes"] < 134515008 * 5.1 / 8
     assert found["prefill"][0]["tokens_per_second"]["median"] > 0 and found["decode"][0]["tokens_per_second"]["median"] > 0
+
+
+def test_memory_is_asked_for_what_is_timed(tmp_path):
+    """A whole context of this model, or images of all pages at once, would not fit."""
+    path = make_tiny_model(tmp_path / "long.gguf", "context=1048576")
+    quick = ("-m", str(path), "--kv-type", "int8", "-r", "1")
+    found = figures(*quick, "--prefill", "8000", "--depth", "none", "--host-memory", "2M")
+    assert found["prefill"][0]["tokens"] == 8000
+    found = figures(*quick, "--prefill", "none", "--depth", "8000", "--decode", "5", "--batch", "2", "--host-memory", "6M")
+    assert found["decode"][0]["depth"] == found["batches"][0]["depth"] == 8000
+    done = bench(*quick, "--ctx", "1000000", "--host-memory", "2M")
+    assert done.returncode == 1 and "host_memory" in done.stderr
 
 
 def test_sequences_together(tiny_path):
