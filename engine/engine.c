@@ -10,7 +10,6 @@ enum {
     MAX_BATCH_ROWS = 1 << 16,
     MAX_SEQUENCES = 1 << 12,
     MAX_PASSES = 64,
-    MAX_POLICIES = 16,
     MAX_PIECE_BYTES = 1 << 16
 };
 

@@ -12,13 +12,13 @@
 /* One batch between begin and end. */
 typedef struct Pass {
     bool is_open;
-    uint32_t n_rows, n_spans, n_lost; /* n_lost: spans whose sequence was closed */
-    BatchSpan *spans;                 /* [max_sequences]; seq is SEQ_NONE where it was closed */
-    uint32_t *rows_done;              /* [n_layers] */
-    uint32_t *positions;              /* [max_batch_rows] */
-    float *x;                         /* [max_batch_rows, n_embd] */
-    float *cos_sin;                   /* [max_batch_rows, rope_dim / 2, 2] */
-    float *window_cos_sin;            /* the same or NULL */
+    uint32_t n_rows, n_spans;
+    BatchSpan *spans;      /* [max_sequences]; seq is SEQ_NONE where it was closed */
+    uint32_t *rows_done;   /* [n_layers] */
+    uint32_t *positions;   /* [max_batch_rows] */
+    float *x;              /* [max_batch_rows, n_embd] */
+    float *cos_sin;        /* [max_batch_rows, rope_dim / 2, 2] */
+    float *window_cos_sin; /* the same or NULL */
 } Pass;
 
 struct Engine {

@@ -65,8 +65,7 @@ bool forward_layer(const Engine *engine, const Pass *pass, uint32_t layer, uint3
                                .spans = engine->spans,
                                .span_heads = engine->span_heads,
                                .n_spans = clip_spans(engine, pass, first_row, first_row + n_rows),
-                               .n_rows = n_rows,
-                               .has_lost_rows = pass->n_lost > 0};
+                               .n_rows = n_rows};
     return engine->family->forward_layer(&piece, layer);
 }
 

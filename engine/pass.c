@@ -86,7 +86,6 @@ bool engine_pass_begin(Engine *engine, const Batch *batch, PassId *ret_pass, Err
     Pass *pass = &engine->passes[id];
     pass->n_rows = batch->n_rows;
     pass->n_spans = batch->n_spans;
-    pass->n_lost = 0;
     memcpy(pass->spans, batch->spans, batch->n_spans * sizeof *pass->spans);
     memset(pass->rows_done, 0, engine->shape.n_layers * sizeof *pass->rows_done);
     for (uint32_t i = 0; i < batch->n_spans; i++)
@@ -168,7 +167,6 @@ void pass_lose_seq(Engine *engine, SeqId seq)
     Pass *pass = &engine->passes[id];
     for (uint32_t i = 0; i < pass->n_spans; i++)
         if (pass->spans[i].seq == seq) pass->spans[i].seq = SEQ_NONE;
-    pass->n_lost++;
     engine->seq_pass[seq] = PASS_NONE;
 }
 

@@ -186,8 +186,8 @@ static void copy_shared(KvSeqs *seqs, SeqId id, uint32_t class, uint32_t end)
         if (kv_page_owners(memory, old) == 1) continue;
         PageId copy = kv_page_take(memory, kv_page_class(old), kv_page_image(memory, old) != KV_NO_IMAGE);
         size_t bytes;
-        char *to = kv_page_data(memory, copy, &bytes);
-        memcpy(to, kv_page_data(memory, old, &bytes), bytes);
+        char *to = kv_page_data(memory, copy, &bytes), *from = kv_page_data(memory, old, &bytes);
+        memcpy(to, from, bytes);
         set_page(seqs, id, class, i, copy);
         kv_page_unref(memory, old);
     }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/block.h"
 
-#include <string.h>
-
 MatmulOut block_matmul_out(const Matrix *matrix, const float *bias, float *y, bool accumulate)
 {
     return (MatmulOut){.w = matrix->data,
@@ -67,9 +65,6 @@ static bool attend(const ForwardPass *pass, uint32_t layer)
         pass->spans[i].heads = pass->span_heads[i].heads + (size_t)layer * shape->n_kv_heads;
         pass->spans[i].plans = pass->span_heads[i].plans + (size_t)layer * shape->n_kv_heads;
     }
-    /* What is left of other rows must not travel on, be it only into numbers that nobody reads. */
-    if (pass->has_lost_rows)
-        memset(buf->attn, 0, (size_t)pass->n_rows * shape->n_heads * shape->v_dim * sizeof *buf->attn);
     const KvStoreParams store = {.k = buf->k,
                                  .v = buf->v,
                                  .spans = pass->spans,

@@ -29,7 +29,8 @@ typedef struct SpanHeads {
     const AttnPlan *plans; /* [n_layers, n_kv_heads] */
 } SpanHeads;
 
-/* Consecutive rows of a batch on their way through a layer; rows of spans and buffers count from the first of them. */
+/* Consecutive rows of a batch on their way through a layer; rows of spans and buffers count from the first of them.
+ * Rows of no span, whose sequence was closed meanwhile, go along and mean nothing. */
 typedef struct ForwardPass {
     const KernelTable *kernels;
     Stream stream;
@@ -39,7 +40,6 @@ typedef struct ForwardPass {
     KvSpan *spans;               /* [n_spans]; .heads and .plans are set for each layer */
     const SpanHeads *span_heads; /* [n_spans] */
     uint32_t n_spans, n_rows;
-    bool has_lost_rows; /* there are rows of no span: their sequence was closed meanwhile */
 } ForwardPass;
 
 /* One output of a matmul; bias may be NULL. */

@@ -4,8 +4,24 @@
 
 #include <criterion/criterion.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static Error error;
+
+/* Bytes of all pools that are really there. */
+static uint64_t count_resident(const KvRig *rig)
+{
+    uint64_t n = 0, budget = kv_memory_usage(rig->memory).total_bytes;
+    unsigned char there[1];
+    for (uint32_t c = 0; c < rig->classes.n_classes; c++) {
+        const KvPool *pools[2] = {kv_memory_pool(rig->memory, c), kv_memory_image_pool(rig->memory, c)};
+        for (int i = 0; i < 2; i++)
+            for (size_t at = 0; pools[i] && at + 4096 <= budget / pools[i]->page_bytes * pools[i]->page_bytes;
+                 at += 4096)
+                n += mincore(pools[i]->base + at, 4096, there) == 0 && there[0] & 1 ? 4096 : 0;
+    }
+    return n;
+}
 
 /* Pages of class_id that can still be had. */
 static uint32_t count_free(const KvMemory *memory, uint32_t class_id, bool with_image)
@@ -38,7 +54,8 @@ Test(test_kv_memory, a_budget_pays_for_any_class)
             char *data = kv_page_data(rig.memory, pages[i], &bytes);
             memset(data, (int)i, bytes);
             kv_page_drop_image(rig.memory, pages[i]);
-            memset(kv_page_data(rig.memory, pages[i], &bytes), (int)(i + 100), bytes);
+            data = kv_page_data(rig.memory, pages[i], &bytes);
+            memset(data, (int)(i + 100), bytes);
         }
         uint32_t n_more = count_free(rig.memory, b, false);
         cr_expect_eq(n_more, n * class_at(&rig, a)->image_bytes / class_at(&rig, b)->page_bytes);
@@ -50,7 +67,14 @@ Test(test_kv_memory, a_budget_pays_for_any_class)
         }
         n = count_free(rig.memory, b, false);
         cr_assert_eq(n, budget / class_at(&rig, b)->page_bytes);
-        for (uint32_t i = 0; i < n; i++) pages[i] = kv_page_take(rig.memory, b, false);
+        for (uint32_t i = 0; i < n; i++) {
+            size_t bytes;
+            pages[i] = kv_page_take(rig.memory, b, false);
+            memset(kv_page_data(rig.memory, pages[i], &bytes), 1, class_at(&rig, b)->page_bytes);
+        }
+        uint64_t resident = count_resident(&rig);
+        cr_expect(resident > budget / 2 && resident <= budget, "%llu of %llu bytes", (unsigned long long)resident,
+                  (unsigned long long)budget);
         for (uint32_t i = 0; i < n; i++) kv_page_unref(rig.memory, pages[i]);
         cr_expect_eq(kv_memory_usage(rig.memory).used_bytes, 0);
     }

@@ -116,6 +116,58 @@ Test(test_kv_seq, adopts_what_somebody_kept)
     kv_rig_close(&rig);
 }
 
+/* A cache may keep pages that the sequence itself has left long ago. */
+Test(test_kv_seq, adopted_pages_that_no_query_sees_are_left)
+{
+    KvRig rig;
+    kv_rig_open(&rig, true, "f16", 1 << 20, 2);
+    PageSet sets[10];
+    SeqId a = new_seq(&rig, 1, 0), b = new_seq(&rig, 1, 0);
+    for (uint32_t i = 0; i < 10; i++) {
+        cr_assert(kv_seq_reserve(rig.seqs, a, KV_PAGE_TOKENS, &error), "%s", error.text);
+        kv_seq_advance(rig.seqs, a, KV_PAGE_TOKENS);
+        kv_seq_page(rig.seqs, a, i, &sets[i]);
+        for (uint32_t c = 0; c < 3; c++) kv_page_ref(rig.memory, sets[i].page[c]);
+    }
+    cr_assert(kv_seq_adopt(rig.seqs, b, sets, 640, &error), "%s", error.text);
+    for (uint32_t i = 0; i < 10; i++)
+        for (uint32_t c = 0; c < 3; c++) {
+            cr_expect_eq(page_of(&rig, b, c, i), page_of(&rig, a, c, i), "class %u page %u", c, i);
+            kv_page_unref(rig.memory, sets[i].page[c]);
+        }
+    kv_rig_close(&rig);
+}
+
+static void expect_within_need(bool has_window, const char *kv_types, PolicyId policy, uint32_t max_rows)
+{
+    KvRig rig;
+    SeqId seq = 0;
+    kv_rig_open(&rig, has_window, kv_types, 4 << 20, 1);
+    cr_assert(kv_seq_new(rig.seqs, policy, &seq, &error));
+    for (uint32_t n = 0, i = 0, rows; n < RIG_CONTEXT; i++) {
+        rows = i % 2 ? max_rows : max_rows * 2 / 3 + 1;
+        rows = rows < RIG_CONTEXT - n ? rows : RIG_CONTEXT - n;
+        cr_assert(kv_seq_reserve(rig.seqs, seq, rows, &error), "%s", error.text);
+        uint64_t need = kv_classes_need_bytes(&rig.classes, policy, n + rows, max_rows);
+        cr_expect_leq(used(&rig), need, "%s, policy %u: %u tokens and %u of at most %u more", kv_types, policy, n, rows,
+                      max_rows);
+        kv_seq_advance(rig.seqs, seq, rows);
+        n += rows;
+    }
+    kv_rig_close(&rig);
+}
+
+Test(test_kv_seq, takes_no_more_than_it_is_said_to_need)
+{
+    static const uint32_t max_rows[] = {1, 5, 64, 65, 100, 256, RIG_CONTEXT};
+    static const char *const types[] = {"f16", "int8", "full=int4,stream=f8,window=bf16"};
+    for (uint32_t i = 0; i < sizeof max_rows / sizeof *max_rows; i++)
+        for (uint32_t t = 0; t < 3; t++)
+            for (PolicyId policy = 0; policy < RIG_POLICIES; policy++)
+                for (int has_window = 0; has_window < 2; has_window++)
+                    expect_within_need(has_window, types[t], policy, max_rows[i]);
+}
+
 Test(test_kv_seq, errors_change_nothing)
 {
     KvRig rig;

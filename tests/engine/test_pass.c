@@ -251,6 +251,7 @@ Test(test_pass, refuses_what_is_not_next)
     cr_expect_not(engine_pass_end(engine, pass, &logits, &error), "a layer is left");
     cr_expect_null(logits);
     cr_expect_not(engine_seq_fork(engine, a, &b, &error), "its open page is being written");
+    cr_expect_not(engine_seq_adopt(engine, a, NULL, 0, &error), "what it reserved is being written");
     cr_expect_not(engine_pass_begin(engine, &batch, &pass, &error), "a sequence is in one pass");
     cr_expect_not(engine_forward(engine, &batch, &logits, &error));
     cr_assert(engine_pass_run(engine, &(WorkItem){pass, 3, 1, 10, 10}, &error));
