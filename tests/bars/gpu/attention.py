@@ -100,10 +100,12 @@ def main():
     for name, row in ours.items():
         row['of_read'] = row['bytes'] / row['usec'] / read
         row['tflops'] = row['flops'] / row['usec'] / 1e6
-        beside = ', '.join(f'{peer} {row[peer]:.1f} us ({row[peer] / row["usec"]:.2f}x)' for peer in BACKENDS if peer in row)
-        print(f'{name:45} {row["usec"]:10.1f} us  {row["of_read"]:5.2f} of read  {row["tflops"]:6.1f} TFLOP/s  {beside}')
+        beside = ', '.join(f'{peer} {row[peer]:.1f} us ({row[peer] / row["usec"]:.2f}x)'
+                           for peer in BACKENDS if peer in row)
+        print(f'{name:45} {row["usec"]:10.1f} us  {row["of_read"]:5.2f} of read  {row["tflops"]:6.1f} TFLOP/s', beside)
+    longest = ours['decode 1x1 of 1048576 bf16']
     bars = [('128K: of the read ceiling', ours['decode 1x1 of 131072 bf16']['of_read'], 0.85),
-            ('1M: of cuDNN', ours['decode 1x1 of 1048576 bf16']['cudnn'] / ours['decode 1x1 of 1048576 bf16']['usec'], 0.97)]
+            ('1M: of cuDNN', longest['cudnn'] / longest['usec'], 0.97)]
     for name, value, bar in bars:
         print(f'{"met" if value >= bar else "MISSED"}: {name} {value:.3f}, bar {bar}')
     if args.json:
