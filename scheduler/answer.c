@@ -35,13 +35,6 @@ void answer_done(Answer *answer)
     *answer = (Answer){0};
 }
 
-void answer_restart(Answer *answer)
-{
-    answer->stream = (TokStream){0};
-    answer->n_tokens = 0;
-    stop_reset(answer->stop);
-}
-
 bool answer_may_end(const Answer *answer)
 {
     return answer->n_tokens >= answer->request->min_tokens;

@@ -27,7 +27,6 @@ LW_CHECK bool answer_open(Answer *answer, const Tokenizer *tokenizer, const Requ
                           uint32_t n_end_ids, Error *error);
 void answer_done(Answer *answer); /* {0} is fine */
 /* Another choice begins. */
-void answer_restart(Answer *answer);
 /* May the next token end the answer, or is it too early for that (min_tokens)? */
 bool answer_may_end(const Answer *answer);
 /* The next token; what it released is answer->text, until the next call. End tokens never show. */

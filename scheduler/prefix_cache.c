@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHECKPOINT_TOKENS = 4096, HALF_LIFE_USEC = 300 * 1000000 };
+enum { HALF_LIFE_USEC = 300 * 1000000 };
 
 /* ---- the cache ---- */
 
@@ -389,7 +389,7 @@ static void keep_checkpoints(const Publisher *publisher, uint32_t from)
             above = middle;
     }
     for (uint32_t end = from + KV_PAGE_TOKENS; end <= publisher->cursor->n_tokens; end += KV_PAGE_TOKENS) {
-        uint32_t lowest = end % CHECKPOINT_TOKENS == 0 ? end : UINT32_MAX;
+        uint32_t lowest = end % PREFIX_CHECKPOINT_TOKENS == 0 ? end : UINT32_MAX;
         /* The prompt's end; a sequence that is still prefilled has not come to it. */
         if (run->n_prefilled >= end - KV_PAGE_TOKENS && run->n_prefilled < end) lowest = end - KV_PAGE_TOKENS;
         for (; next < run->n_checkpoints && run->checkpoints[next] <= end; next++) {
@@ -398,6 +398,10 @@ static void keep_checkpoints(const Publisher *publisher, uint32_t from)
         }
         if (lowest != UINT32_MAX) keep_for(publisher, lowest, end);
     }
+    /* One in the page that follows: when that is full the pages before it may have left the windows. */
+    uint32_t at = publisher->cursor->n_tokens;
+    if (next < run->n_checkpoints && run->checkpoints[next] / KV_PAGE_TOKENS * KV_PAGE_TOKENS == at)
+        keep_for(publisher, at, at);
 }
 
 /* Gives up what no checkpoint needs of the class's pages [first, end) of the gathered path. */

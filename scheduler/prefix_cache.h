@@ -18,7 +18,10 @@ typedef struct PrefixParams {
     uint64_t (*clock_usec)(void); /* monotonic: what is used decays with time */
 } PrefixParams;
 
-enum { PREFIX_MAX_SALT_BYTES = 248 }; /* what is longer never matches */
+enum {
+    PREFIX_MAX_SALT_BYTES = 248,     /* what is longer never matches */
+    PREFIX_CHECKPOINT_TOKENS = 4096, /* at every multiple of it is a checkpoint */
+};
 
 typedef struct PrefixKey {
     PolicyId policy;

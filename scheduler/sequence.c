@@ -175,7 +175,8 @@ static bool has_windows(const Sequence *sequence, const SequenceTools *tools)
 static uint32_t end_at_checkpoint(const Sequence *sequence, const SequenceTools *tools, uint32_t first, uint32_t end)
 {
     const Job *job = sequence->job;
-    if (!tools->cache || !job->n_checkpoints || !has_windows(sequence, tools)) return end;
+    if (!tools->cache || !has_windows(sequence, tools)) return end;
+    end = min_u32(end, (first / PREFIX_CHECKPOINT_TOKENS + 1) * PREFIX_CHECKPOINT_TOKENS);
     for (uint32_t i = job->n_checkpoints; i-- > 0;) {
         uint32_t boundary = job->checkpoints[i] / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
         if (boundary <= first) return end;
@@ -363,7 +364,7 @@ bool sequence_advance(Sequence *sequence, const SequenceTools *tools, uint32_t n
         PrefixRun run = run_of(sequence, tools);
         prefix_cache_extend(tools->cache, &sequence->cursor, &run);
     }
-    if (n_held < sequence->n_tokens || sequence->swapped) return true;
+    if (n_held < sequence->n_tokens) return true;
     if (request->max_tokens > 0)
         return sequence_sample(sequence, tools, logits + (size_t)last_row * tok_n_vocab(tools->tokenizer), error);
     sequence_finish(sequence, tools, FINISH_LENGTH);

@@ -11,6 +11,7 @@ enum { N_FRESH = 32, N_FAMILIES = 4, MAX_SHARED = 200, MAX_OWN = 160, MAX_PROMPT
 struct SimAnswers {
     Engine *engine;
     SamplerSpace *space;
+    PolicyId turn_policy;
     uint32_t prompts[SIM_PROMPTS][MAX_PROMPT], n_prompts[SIM_PROMPTS];
     float logprobs[SIM_PROMPTS][FAKE_POLICIES][MAX_PROMPT];
     SimAnswer answers[SIM_PROMPTS][FAKE_POLICIES][SIM_SEEDS][2][2];
@@ -49,12 +50,13 @@ static void make_prompts(SimAnswers *answers, uint64_t *state)
     }
 }
 
-/* Another turn of a conversation: a prompt, what the dense model said to it, and something new. */
+/* Another turn of a conversation: a prompt, what the model said to it, and something new. */
 static void make_turn(SimAnswers *answers, uint32_t prompt)
 {
     uint32_t from = (prompt - N_FRESH) * 2, n_from;
     const uint32_t *tokens = sim_prompt(answers, from, &n_from);
-    const SimAnswer *said = sim_answer(answers, &(SimQuestion){.prompt = from, .n_choices = 1});
+    const SimAnswer *said =
+        sim_answer(answers, &(SimQuestion){.prompt = from, .policy = answers->turn_policy, .n_choices = 1});
     uint64_t state = prompt;
     uint32_t n = n_from, *turn = answers->prompts[prompt];
     memcpy(turn, tokens, n * sizeof *turn);
@@ -63,7 +65,7 @@ static void make_turn(SimAnswers *answers, uint32_t prompt)
     answers->n_prompts[prompt] = n;
 }
 
-SimAnswers *sim_answers_new(const char *kv_types, uint64_t seed)
+SimAnswers *sim_answers_new(const char *kv_types, PolicyId turn_policy, uint64_t seed)
 {
     SimAnswers *answers = calloc(1, sizeof *answers);
     if (!answers) abort();
@@ -76,6 +78,7 @@ SimAnswers *sim_answers_new(const char *kv_types, uint64_t seed)
                                                           .policies = fake_policies,
                                                           .n_policies = FAKE_POLICIES});
     const Tokenizer *tokenizer = engine_tokenizer(answers->engine);
+    answers->turn_policy = turn_policy;
     Error error;
     if (!sampler_space_new(tok_n_vocab(tokenizer), sampler_text_of(tokenizer), &answers->space, &error)) abort();
     make_prompts(answers, &seed);

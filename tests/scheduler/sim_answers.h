@@ -24,8 +24,11 @@ typedef struct SimAnswer {
 
 typedef struct SimAnswers SimAnswers;
 
-/* The engine's pages and types as in the simulation; random numbers from seed. */
-SimAnswers *sim_answers_new(const char *kv_types, uint64_t seed);
+/*
+ * The engine's pages and types as in the simulation; random numbers from seed; turn_policy: whose answers other prompts
+ * go on from.
+ */
+SimAnswers *sim_answers_new(const char *kv_types, PolicyId turn_policy, uint64_t seed);
 void sim_answers_free(SimAnswers *answers);
 const uint32_t *sim_prompt(SimAnswers *answers, uint32_t prompt, uint32_t *ret_n);
 /* For SIM_MAX_ANSWER tokens; a shorter answer is its beginning. More choices than one: those of SIM_MAX_CHOICES. */

@@ -359,7 +359,10 @@ static bool run(uint64_t seed, uint64_t n_events, Seen *seen)
     sim->random = random;
     sim->room = UINT32_MAX;
     sim->world = make_world(&sim->random);
-    sim->answers = sim_answers_new(sim->world.kv_types, random);
+    /* Pages that were decoded differ from prefilled ones under the last policy: answers too, unless they are refused.
+     */
+    PolicyId turn_policy = sim->world.exact || !sim->world.cache ? FAKE_POLICIES - 1 : 0;
+    sim->answers = sim_answers_new(sim->world.kv_types, turn_policy, random);
     open_world(sim);
     for (uint64_t i = 0; i < n_events && sim->n_wrong < 20; i++) happen(sim);
     EngineStats stats = sched_stats(sim->sched);

@@ -4,6 +4,7 @@
 #include "tests/support/tiny_model.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -181,6 +182,15 @@ Test(batching, fcfs_knows_no_priorities)
     rig_free(rig);
 }
 
+static void submit_preferred(Rig *rig)
+{
+    for (RequestId id = 2; id <= 12; id++) {
+        Request *request = request_of(id, "x");
+        request->priority = -5;
+        rig_submit(rig, request);
+    }
+}
+
 /* Every eighth that starts is the one that came first, however many others are preferred to it. */
 Test(batching, low_priority_does_not_starve)
 {
@@ -190,7 +200,7 @@ Test(batching, low_priority_does_not_starve)
     Rig *rig = rig_open(&params);
     Request *patient = request_of(1, "x");
     patient->priority = INT64_MAX;
-    for (RequestId id = 2; id <= 12; id++) rig_submit(rig, request_of(id, "x"));
+    submit_preferred(rig);
     rig_submit(rig, patient);
     cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.order, "2S 2D 3S 3D 4S 4D 5S 5D 6S 6D 7S 7D 8S 8D 9S 9D 10S 10D 11S 11D 12S 12D "
@@ -200,7 +210,7 @@ Test(batching, low_priority_does_not_starve)
     patient = request_of(1, "x");
     patient->priority = INT64_MAX;
     rig_submit(rig, patient);
-    for (RequestId id = 2; id <= 12; id++) rig_submit(rig, request_of(id, "x"));
+    submit_preferred(rig);
     cr_assert_eq(rig_run(rig), SCHED_IDLE);
     cr_assert_str_eq(rig->recorder.order, "2S 2D 3S 3D 4S 4D 1S 1D 5S 5D 6S 6D 7S 7D 8S 8D 9S 9D 10S 10D 11S 11D "
                                           "12S 12D ");
@@ -297,5 +307,32 @@ Test(batching, a_prompt_of_higher_priority_is_read_before_shorter_ones)
     cr_assert_not_null(preferred);
     for (RequestId id = 2; id <= 4; id++)
         cr_assert_gt(strstr(order, (char[]){(char)('0' + id), 'D', 0}), preferred, "%s", order);
+    rig_free(rig);
+}
+
+static void break_row(void *arg, const uint32_t *tokens, uint32_t n, float *row)
+{
+    (void)arg;
+    (void)tokens;
+    if (n == 14) row[0] = NAN;
+}
+
+/* Of choices that are computed together one fails: the request ends once, whatever the others' rows say. */
+Test(batching, a_choice_that_fails_ends_its_request)
+{
+    RigParams params = timed(100000);
+    params.engine.edit = break_row;
+    Rig *rig = rig_open(&params);
+    Request *request = long_request(1, 10, 30);
+    request->n_choices = 4;
+    rig_submit(rig, request);
+    rig_submit(rig, long_request(2, 20, 30));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    const RequestRecord *record = &rig->recorder.requests[1];
+    cr_assert_eq(record->n_failed, 1);
+    cr_assert_eq(record->error.code, ERR_NON_FINITE);
+    for (uint32_t i = 0; i < 4; i++) cr_assert_eq(record->choices[i].n_tokens, 4);
+    cr_assert_eq(rig->recorder.stats.non_finite, 1);
+    cr_assert_eq(rig->recorder.requests[2].n_done, 1);
     rig_free(rig);
 }

@@ -121,18 +121,22 @@ Test(pressure, what_could_never_fit_is_refused)
 /* Choices of one request give way to each other. */
 Test(pressure, choices_that_do_not_fit_together_come_one_after_another)
 {
-    RigParams params = tight(7);
-    Rig *rig = rig_open(&params);
-    Request *request = request_for(1, 100, 250, 0);
-    request->n_choices = 4;
-    rig_submit(rig, request);
-    cr_assert_eq(rig_run(rig), SCHED_IDLE);
-    const RequestRecord *record = &rig->recorder.requests[1];
-    cr_assert_eq(record->n_done, 1);
-    cr_assert_gt(record->timings.n_preempted, 0);
-    for (int i = 1; i < 4; i++)
-        cr_assert_eq(memcmp(record->choices[i].ids, record->choices[0].ids, 250 * sizeof(uint32_t)), 0);
-    rig_free(rig);
+    for (PolicyId policy = 0; policy < FAKE_POLICIES; policy++)
+        for (int with_cache = 0; with_cache < 2; with_cache++) {
+            RigParams params = tight(7);
+            params.cache = with_cache;
+            Rig *rig = rig_open(&params);
+            Request *request = request_for(1, 100, 250, policy);
+            request->n_choices = 4;
+            rig_submit(rig, request);
+            cr_assert_eq(rig_run(rig), SCHED_IDLE);
+            const RequestRecord *record = &rig->recorder.requests[1];
+            cr_assert_eq(record->n_done, 1);
+            cr_assert_gt(record->timings.n_preempted, 0);
+            for (int i = 1; i < 4; i++)
+                cr_assert_eq(memcmp(record->choices[i].ids, record->choices[0].ids, 250 * sizeof(uint32_t)), 0);
+            rig_free(rig);
+        }
 }
 
 static uint64_t used_bytes(const Rig *rig)
@@ -285,4 +289,73 @@ Test(pressure, who_has_to_wait_anyhow_takes_nothing_from_the_cache)
         cr_assert_eq(rig->recorder.requests[3].n_done, 1);
         rig_free(rig);
     }
+}
+
+/* Beside request 2 the first in the queue has to wait; when it leaves, or another comes before it, that one starts. */
+Test(pressure, who_fits_starts_when_the_first_in_the_queue_is_another)
+{
+    for (int cancels = 0; cancels < 2; cancels++) {
+        RigParams params = tight(12);
+        params.order = SCHEDULE_PRIORITY;
+        Rig *rig = rig_open(&params);
+        rig_submit(rig, request_for(2, 300, 150, 0));
+        while (rig->recorder.requests[2].choices[0].n_tokens == 0) (void)sched_step(rig->sched);
+        rig_submit(rig, request_for(3, 500, 10, 0));
+        if (cancels) rig_submit(rig, request_for(4, 60, 10, 0));
+        for (int i = 0; i < 5; i++) (void)sched_step(rig->sched);
+        cr_assert_eq(rig->recorder.requests[3].n_started + rig->recorder.requests[4].n_started, 0);
+        Request *preferred = request_for(5, 60, 10, 0);
+        preferred->priority = -1;
+        if (cancels)
+            sched_cancel(rig->sched, 3);
+        else
+            rig_submit(rig, preferred);
+        (void)sched_step(rig->sched);
+        cr_assert_eq(rig->recorder.requests[cancels ? 4 : 5].n_started, 1);
+        if (cancels) request_free(preferred);
+        cr_assert_eq(rig_run(rig), SCHED_IDLE);
+        rig_free(rig);
+    }
+}
+
+/* What a prompt that is still read will need is not there for others. */
+Test(pressure, who_would_have_to_give_way_soon_does_not_start)
+{
+    RigParams params = tight(10);
+    Rig *rig = rig_open(&params);
+    rig_submit(rig, request_for(1, 500, 10, 0));
+    (void)sched_step(rig->sched);
+    rig_submit(rig, request_for(2, 300, 10, 0));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    cr_assert_eq(rig->recorder.stats.preempted, 0);
+    cr_assert_str_eq(rig->recorder.order, "1S 1D 2S 2D ");
+    rig_free(rig);
+}
+
+/* What the second of two prompts that share their first tokens finds of them; both have a message that ends at 130. */
+static uint32_t cached_of_shared(uint32_t n_shared)
+{
+    RigParams params = tight(1000);
+    params.engine.context = 8192;
+    params.engine.max_batch_rows = params.prefill_chunk = 256;
+    params.cache = true;
+    Rig *rig = rig_open(&params);
+    for (RequestId id = 1; id <= 2; id++) {
+        Request *request = request_for(id, n_shared + 150, 5, 1);
+        uint32_t *ids = (uint32_t *)request->prompt;
+        for (uint32_t i = 0; i < n_shared; i++) ids[i] = byte_id((char)('a' + i % 26));
+        ids[129] = TINY_IM_END;
+        rig_submit(rig, request);
+        cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    }
+    uint32_t n_cached = rig->recorder.requests[2].timings.cached_tokens;
+    rig_free(rig);
+    return n_cached;
+}
+
+/* A pass ends where a message does, and every 4096 tokens, so that the windows of that place are found. */
+Test(pressure, a_checkpoint_within_a_chunk_is_kept)
+{
+    cr_assert_eq(cached_of_shared(150), 128);
+    cr_assert_eq(cached_of_shared(4150), 4096);
 }
