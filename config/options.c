@@ -38,7 +38,7 @@ const ConfigOption config_options[] = {
      .commands = CMD_SERVE, .metavar = "NAME[,NAME...]", .help = "model names that requests use"},
     {"ctx", 'c', OPTION_TOKENS, FIELD(context), .fallback = "0", .shown = "the model's", .max = 1u << 24,
      .section = "model", .commands = RUNNERS | CMD_INSPECT, .metavar = "TOKENS",
-     .help = "largest context of one request, prompt and answer together"},
+     .help = "largest context of one request, prompt and answer together; bench takes no more than it times"},
     {"threads", 't', OPTION_INTEGER, FIELD(threads), .fallback = "0", .shown = "all CPUs", .max = 1024,
      .section = "model", .commands = RUNNERS, .metavar = "N", .help = "CPU threads that compute"},
     {"kv_type", .kind = OPTION_TEXT, FIELD(kv_type), .fallback = "f16", .section = "model",

@@ -14,10 +14,11 @@ typedef struct KvMemory KvMemory;
 LW_CHECK bool kv_memory_new(const KvClassTable *classes, uint64_t budget_bytes, KvMemory **ret_memory, Error *error);
 void kv_memory_free(KvMemory *memory); /* NULL is fine */
 
-/* What somebody means to take, by class_id order of the caller's making; n_pages counts those with images too. */
+/* What somebody means to take of a class; n_pages counts those with images too. */
 typedef struct KvWant {
     uint32_t class_id, n_pages, n_images;
 } KvWant;
+/* Is all of it there at once? Each class comes once. */
 bool kv_memory_has(const KvMemory *memory, const KvWant *wants, uint32_t n_wants);
 
 /* A page with one owner; kv_memory_has said that it is there. */
