@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weights stream through a ring in shared memory that each lane fills for itself with asynchronous copies, so no
- * barrier stands between loading and multiplying, and the ring is full before the kernel in front has ended. A block is
- * two teams of 8 warps; a team computes 16 rows at a time, its warps sharing the columns, on tensor cores (m16n8k16:
- * the weights are the 16 rows, the tokens the 8 columns, so one token costs what eight do). A row's sum depends on
- * neither the number of tokens nor the grid.
+ * barrier stands between loading and multiplying, and the ring is full before the kernel in front has ended. A block of
+ * 8 warps computes 16 rows at a time, its warps sharing the columns, on tensor cores (m16n8k16: the weights are the 16
+ * rows, the tokens the 8 columns, so one token costs what eight do). A row's sum depends on neither the number of
+ * tokens nor the grid.
  */
 #pragma once
 #include "kernels/launch.cuh"
@@ -252,8 +252,8 @@ __device__ __forceinline__ const char *tile_start(const GemvArgs &args, uint32_t
 }
 
 /* Runs ahead of the multiplication over the units of one warp: chunk by chunk, in it tile by tile. */
-template <class F> struct Loader {
-    uint32_t chunk, n_chunks, tile, unit, n_units; /* n_units: of the chunk */
+template <class F, int kWarps> struct Loader {
+    uint32_t chunk, n_chunks, tile, tile_end, unit, n_units; /* n_units: of the chunk; tile_end: of the tile's output */
     const char *from;
     char *ring, *stage, *ring_end;
 
@@ -263,37 +263,54 @@ template <class F> struct Loader {
     }
     __device__ __forceinline__ uint32_t first_unit() const
     {
-        return threadIdx.x / 32 % GEMV_TEAM_WARPS;
+        return threadIdx.x / 32;
     }
-    __device__ __forceinline__ uint32_t first_tile() const
+
+    /* Where the tile and unit lie, from nothing. */
+    __device__ __forceinline__ void find(const GemvArgs &args)
     {
-        return blockIdx.x + threadIdx.x / 32 / GEMV_TEAM_WARPS * gridDim.x;
+        uint32_t i = out_of_tile(args, tile);
+        tile_end = i + 1 < args.n_out ? args.out[i + 1].first_tile : args.n_tiles;
+        from = unit_start<F>(tile_start(args, tile), args.tile_bytes, chunk * args.chunk_units + unit, lane());
     }
 
     /* On to the next unit that exists; chunk == n_chunks past the last. */
-    __device__ void settle(const GemvArgs &args)
+    __device__ __forceinline__ void settle(const GemvArgs &args)
     {
         while (chunk < n_chunks && unit >= n_units) {
             unit = first_unit();
-            tile += GEMV_TEAMS * gridDim.x;
+            tile += gridDim.x;
             if (tile < args.n_tiles) continue;
-            tile = first_tile();
+            tile = blockIdx.x;
             if (++chunk < n_chunks) n_units = units_of_chunk(args, chunk);
         }
-        if (chunk < n_chunks)
-            from = unit_start<F>(tile_start(args, tile), args.tile_bytes, chunk * args.chunk_units + unit, lane());
+        if (chunk < n_chunks) find(args);
     }
 
     __device__ __forceinline__ Loader(const GemvArgs &args, char *ring_start)
     {
         n_chunks = (args.n_units + args.chunk_units - 1) / args.chunk_units;
-        tile = first_tile();
+        tile = blockIdx.x;
         chunk = tile < args.n_tiles ? 0 : n_chunks;
         unit = first_unit();
         n_units = units_of_chunk(args, 0);
         ring = stage = ring_start;
         ring_end = ring + args.n_stages * (32 * F::kLaneBytes);
+        if (chunk < n_chunks) find(args);
         settle(args);
+    }
+
+    /* Behind a tile's last unit; most often the next tile is of the same output. */
+    __device__ __forceinline__ void next_tile(const GemvArgs &args)
+    {
+        uint32_t next = tile + gridDim.x, first = first_unit();
+        if (next >= tile_end || first >= n_units) {
+            settle(args);
+            return;
+        }
+        from += (size_t)(next - tile) * args.tile_bytes - (size_t)(unit - first) * unit_step<F>();
+        tile = next;
+        unit = first;
     }
 
     /* Always commits, so that groups of copies can be counted. */
@@ -301,9 +318,9 @@ template <class F> struct Loader {
     {
         if (chunk < n_chunks) {
             copy_unit<F>(stage, from, args.tile_bytes, lane());
-            unit += GEMV_TEAM_WARPS;
-            from += GEMV_TEAM_WARPS * unit_step<F>();
-            if (unit >= n_units) settle(args);
+            unit += kWarps;
+            from += kWarps * unit_step<F>();
+            if (unit >= n_units) next_tile(args);
         }
         commit_copies();
         stage += 32 * F::kLaneBytes;
@@ -330,12 +347,12 @@ __device__ __forceinline__ void stage_x(const GemvArgs &args, uint32_t first_col
     }
 }
 
-/* The same from fp32; returns the scale of this thread's token. */
-template <class F> __device__ __forceinline__ float make_x(const GemvArgs &args, char *to, uint32_t row_bytes)
+/* The same from fp32; the rows' scales to scales [n_tokens]. */
+template <class F>
+__device__ __forceinline__ void make_x(const GemvArgs &args, char *to, uint32_t row_bytes, float *scales)
 {
-    __shared__ RowSums of_warps[GEMV_MAX_RAW_TOKENS][kRowWarps];
-    const uint32_t low_at = row_bytes * args.n_tokens, own = threadIdx.x % (32 * GEMV_TEAM_WARPS) / DEVICE_TILE_ROWS;
-    float scale = 1;
+    __shared__ RowSums of_warps[GEMV_MAX_RAW_TOKENS][NormShape::kWarps];
+    const uint32_t low_at = row_bytes * args.n_tokens;
     for (uint32_t token = 0; token < args.n_tokens; token++) {
         auto put = [&](uint32_t c, float4 v, float factor) {
             uint32_t at = token * row_bytes + x_place(c);
@@ -348,10 +365,44 @@ template <class F> __device__ __forceinline__ float make_x(const GemvArgs &args,
             }
             *reinterpret_cast<uint2 *>(to + at) = high;
         };
-        RowFactors factors = convert_row_held(args.raw, token, args.n_units * F::kUnitCols, of_warps[token], put);
-        if (own == token && !is_bf16<F>) scale = factors.scale;
+        RowFactors factors =
+            convert_row_held<NormShape, false>(args.raw, token, args.n_units * F::kUnitCols, of_warps[token], put);
+        if (threadIdx.x == 0) scales[token] = is_bf16<F> ? 1 : factors.scale;
     }
-    return scale;
+}
+
+/* ---- from the sums of 8 warps to results ---- */
+
+/*
+ * A warp leaves its sums of a tile in a buffer and goes on; the warps whose turn it is add them up. Only those wait,
+ * and a warp that is a whole round of buffers ahead.
+ */
+struct Exchange {
+    uint64_t full[GEMV_MAX_BUFFERS], empty[GEMV_MAX_BUFFERS]; /* mbarriers, at which every lane arrives */
+};
+
+__device__ __forceinline__ void barrier_init(uint64_t *barrier, uint32_t n_arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"((uint32_t)__cvta_generic_to_shared(barrier)),
+                 "r"(n_arrivals)
+                 : "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
+{
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(barrier))
+                 : "memory");
+}
+
+__device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t parity)
+{
+    uint32_t done = 0, at = (uint32_t)__cvta_generic_to_shared(barrier);
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(at), "r"(parity)
+                     : "memory");
 }
 
 /* One of a tile's results a thread: what it is added to and what it is multiplied with, fetched ahead. */
@@ -360,35 +411,25 @@ struct Result {
     float before, bias, factor;
 };
 
-/* Threads of a team beyond 16 rows a token have none. */
-__device__ __forceinline__ bool has_result(const GemvArgs &args)
-{
-    return threadIdx.x % (32 * GEMV_TEAM_WARPS) < DEVICE_TILE_ROWS * args.n_tokens;
-}
-
-/* This thread's row factor of a tile; it belongs to the weights, so it may be fetched before grid_wait(). */
-template <class F> __device__ __forceinline__ float row_factor(const GemvArgs &args, uint32_t tile)
-{
-    if (is_plain<F> || tile >= args.n_tiles || !has_result(args)) return 1;
-    return reinterpret_cast<const float *>(tile_start(args, tile))[threadIdx.x % DEVICE_TILE_ROWS];
-}
-
+/* i: 16 * token + row of the tile. */
+template <class F>
 __device__ __forceinline__ Result begin_result(const GemvArgs &args, uint32_t tile, bool is_first, uint32_t i)
 {
     Result result = {nullptr, 0, 0, 1};
-    if (!has_result(args)) return result;
     const GemvOut &out = args.out[out_of_tile(args, tile)];
-    uint32_t token = i / DEVICE_TILE_ROWS, row = (tile - out.first_tile) * DEVICE_TILE_ROWS + i % DEVICE_TILE_ROWS;
-    if (row >= out.n_rows) return result;
+    uint32_t token = i / DEVICE_TILE_ROWS, in_tile = i % DEVICE_TILE_ROWS;
+    uint32_t row = (tile - out.first_tile) * DEVICE_TILE_ROWS + in_tile;
+    if (token >= args.n_tokens || row >= out.n_rows) return result;
     result.y = out.y + token * out.y_stride + row;
     if (!is_first || out.accumulate) result.before = *result.y;
     if (is_first && out.bias) result.bias = out.bias[row];
+    if constexpr (!is_plain<F>) result.factor = reinterpret_cast<const float *>(tile_start(args, tile))[in_tile];
     return result;
 }
 
-/* A warp's sums to red [n_tokens][RED_STRIDE]. */
+/* A warp's sums to sums [n_tokens][RED_STRIDE]. */
 template <int kN8>
-__device__ __forceinline__ void put_sums(const float (*acc)[8], float *red, uint32_t n_tokens, uint32_t lane)
+__device__ __forceinline__ void put_sums(const float (*acc)[8], float *sums, uint32_t n_tokens, uint32_t lane)
 {
     uint32_t g = lane / 4;
 #pragma unroll
@@ -396,66 +437,93 @@ __device__ __forceinline__ void put_sums(const float (*acc)[8], float *red, uint
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             uint32_t token = 8 * n + lane % 4 * 2 + i % 2;
-            if (token < n_tokens) red[token * GEMV_RED_STRIDE + g + i / 2 * 8] = acc[n][i] + acc[n][4 + i];
+            if (token < n_tokens) sums[token * GEMV_RED_STRIDE + g + i / 2 * 8] = acc[n][i] + acc[n][4 + i];
         }
     }
 }
 
-__device__ __forceinline__ void finish_result(const Result &result, const float *red, uint32_t n_tokens, uint32_t i)
+template <int kWarps>
+__device__ __forceinline__ void finish_result(const Result &result, const float *sums, const float *scales,
+                                              uint32_t n_tokens, uint32_t i)
 {
     if (!result.y) return;
-    const float *at = red + i / DEVICE_TILE_ROWS * GEMV_RED_STRIDE + i % DEVICE_TILE_ROWS;
+    const float *at = sums + i / DEVICE_TILE_ROWS * GEMV_RED_STRIDE + i % DEVICE_TILE_ROWS;
     float sum = 0;
 #pragma unroll
-    for (int w = 0; w < GEMV_TEAM_WARPS; w++) sum += at[w * n_tokens * GEMV_RED_STRIDE];
-    *result.y = sum * result.factor + result.bias + result.before;
+    for (int w = 0; w < kWarps; w++) sum += at[w * n_tokens * GEMV_RED_STRIDE];
+    *result.y = sum * (result.factor * scales[i / DEVICE_TILE_ROWS]) + result.bias + result.before;
 }
 
-__device__ __forceinline__ void team_barrier(uint32_t team)
+/* ---- the kernel ---- */
+
+/* Where the parts of dynamic shared memory lie. */
+struct Layout {
+    uint32_t ring_bytes, row_bytes, warp_sums, all_sums, sums_at, x_at; /* *_sums: floats */
+};
+
+template <class F, int kWarps> __device__ __forceinline__ Layout layout_of(const GemvArgs &args)
 {
-    asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(32 * GEMV_TEAM_WARPS) : "memory");
+    Layout at;
+    at.ring_bytes = args.n_stages * 32 * F::kLaneBytes;
+    at.row_bytes = args.chunk_units * F::kUnitCols * 2 + GEMV_X_PAD_BYTES;
+    at.warp_sums = args.n_tokens * GEMV_RED_STRIDE;
+    at.all_sums = at.warp_sums * kWarps;
+    at.sums_at = kWarps * at.ring_bytes;
+    at.x_at = at.sums_at + (uint32_t)sizeof(float) * args.n_buffers * at.all_sums;
+    return at;
 }
 
-template <class F, int kN8>
-__global__ void __launch_bounds__(32 * GEMV_WARPS, 2) gemv(const __grid_constant__ GemvArgs args)
+__device__ __forceinline__ void init_exchange(const GemvArgs &args, Exchange *exchange, uint32_t n_warps)
+{
+    if (threadIdx.x >= args.n_buffers) return;
+    barrier_init(&exchange->full[threadIdx.x], 32 * n_warps);
+    barrier_init(&exchange->empty[threadIdx.x], 32 * ((args.n_tokens + 1) / 2));
+}
+
+/* The whole of x, or a chunk of it, into shared memory. */
+template <class F, bool kMayBeRaw>
+__device__ __forceinline__ void prepare_x(const GemvArgs &args, uint32_t chunk, char *to, uint32_t row_bytes,
+                                          float *scales)
+{
+    if (chunk > 0) __syncthreads(); /* everybody is done with the last chunk */
+    if (kMayBeRaw && args.is_raw) {
+        if constexpr (kMayBeRaw) make_x<F>(args, to, row_bytes, scales);
+    } else {
+        uint32_t n_cols = units_of_chunk(args, chunk) * F::kUnitCols;
+        stage_x(args, chunk * args.chunk_units * F::kUnitCols, n_cols, to, row_bytes);
+        if (threadIdx.x < args.n_tokens) scales[threadIdx.x] = args.x_scale ? args.x_scale[threadIdx.x] : 1;
+    }
+    __syncthreads();
+}
+
+template <class F, int kN8, int kWarps = kN8 == 1 ? GEMV_WARPS : GEMV_WIDE_WARPS>
+__global__ void __launch_bounds__(32 * kWarps, kN8 == 1 ? GEMV_BLOCKS : 1) gemv(const __grid_constant__ GemvArgs args)
 {
     extern __shared__ __align__(128) char shared[];
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, team = warp / GEMV_TEAM_WARPS;
-    const uint32_t in_team = threadIdx.x % (32 * GEMV_TEAM_WARPS);
-    const uint32_t warp_red = args.n_tokens * GEMV_RED_STRIDE, team_red = warp_red * GEMV_TEAM_WARPS;
-    const uint32_t ring_bytes = args.n_stages * 32 * F::kLaneBytes;
-    const uint32_t row_bytes = args.chunk_units * F::kUnitCols * 2 + GEMV_X_PAD_BYTES;
-    char *ring = shared + warp * ring_bytes;
-    float *red = reinterpret_cast<float *>(shared + GEMV_WARPS * ring_bytes) + team * args.n_buffers * team_red;
-    char *x_start = shared + GEMV_WARPS * ring_bytes + sizeof(float) * GEMV_TEAMS * args.n_buffers * team_red;
-    const XView<kN8> x(x_start, row_bytes, args.n_tokens, lane / 4);
+    __shared__ Exchange exchange;
+    __shared__ float scales[GEMV_MAX_TOKENS];
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_adders = (args.n_tokens + 1) / 2;
+    const Layout at = layout_of<F, kWarps>(args);
+    char *ring = shared + warp * at.ring_bytes;
 
     grid_release();
-    Loader<F> loader(args, ring);
-    const uint32_t first_tile = loader.first_tile();
-    float next_factor = row_factor<F>(args, first_tile), x_scale = 1;
+    Loader<F, kWarps> loader(args, ring);
     for (uint32_t s = 0; s < args.n_stages; s++) loader.load(args);
+    init_exchange(args, &exchange, kWarps); /* seen by all behind the barrier of prepare_x */
     if (args.is_raw) prefetch_weights(args.raw);
     grid_wait();
-    if (!args.is_raw && args.x_scale && in_team / DEVICE_TILE_ROWS < args.n_tokens)
-        x_scale = args.x_scale[in_team / DEVICE_TILE_ROWS];
-    const char *stage = ring, *ring_end = ring + ring_bytes;
-    uint32_t buffer = 0;
+    const XView<kN8> x(shared + at.x_at, at.row_bytes, args.n_tokens, lane / 4);
+    const char *stage = ring;
+    uint32_t buffer = 0, parity = 1, turn = warp; /* turn: 0 .. n_adders - 1 when it is this warp's to add up */
     for (uint32_t chunk = 0; chunk < loader.n_chunks; chunk++) {
-        uint32_t n_units = units_of_chunk(args, chunk);
-        if (chunk > 0) __syncthreads(); /* everybody is done with the last chunk of x */
-        if (args.is_raw)
-            x_scale = make_x<F>(args, x_start, row_bytes);
-        else
-            stage_x(args, chunk * args.chunk_units * F::kUnitCols, n_units * F::kUnitCols, x_start, row_bytes);
-        __syncthreads();
-        for (uint32_t tile = first_tile; tile < args.n_tiles; tile += GEMV_TEAMS * gridDim.x) {
-            Result result = begin_result(args, tile, chunk == 0, in_team);
-            result.factor = next_factor;
-            uint32_t next = tile + GEMV_TEAMS * gridDim.x;
-            next_factor = row_factor<F>(args, next < args.n_tiles ? next : first_tile);
+        const uint32_t n_units = units_of_chunk(args, chunk);
+        prepare_x<F, kN8 == 1>(args, chunk, shared + at.x_at, at.row_bytes, scales);
+        for (uint32_t tile = blockIdx.x; tile < args.n_tiles; tile += gridDim.x) {
+            const bool is_adder = turn < n_adders;
+            Result result = {nullptr, 0, 0, 1};
+            if (is_adder) result = begin_result<F>(args, tile, chunk == 0, 32 * turn + lane);
             float acc[kN8][8] = {}; /* two chains of sums */
-            for (uint32_t unit = warp % GEMV_TEAM_WARPS; unit < n_units; unit += GEMV_TEAM_WARPS) {
+            for (uint32_t unit = warp; unit < n_units; unit += kWarps) {
                 wait_oldest(args.n_stages);
                 if constexpr (is_plain<F>)
                     multiply_plain<F, kN8>(stage, x, lane, unit, acc);
@@ -463,15 +531,19 @@ __global__ void __launch_bounds__(32 * GEMV_WARPS, 2) gemv(const __grid_constant
                     multiply_quantised<F, kN8>(stage, x, lane, unit, acc);
                 loader.load(args);
                 stage += 32 * F::kLaneBytes;
-                if (stage == ring_end) stage = ring;
+                if (stage == ring + at.ring_bytes) stage = ring;
             }
-            float *sums = red + buffer * team_red;
-            put_sums<kN8>(acc, sums + warp % GEMV_TEAM_WARPS * warp_red, args.n_tokens, lane);
-            team_barrier(team);
-            result.factor *= x_scale;
-            finish_result(result, sums, args.n_tokens, in_team);
-            if (args.n_buffers == 1) team_barrier(team);
-            buffer = buffer + 1 < args.n_buffers ? buffer + 1 : 0;
+            float *sums = reinterpret_cast<float *>(shared + at.sums_at) + buffer * at.all_sums;
+            barrier_wait(&exchange.empty[buffer], parity); /* at first it counts as empty */
+            put_sums<kN8>(acc, sums + warp * at.warp_sums, args.n_tokens, lane);
+            barrier_arrive(&exchange.full[buffer]);
+            if (is_adder) {
+                barrier_wait(&exchange.full[buffer], parity ^ 1);
+                finish_result<kWarps>(result, sums, scales, args.n_tokens, 32 * turn + lane);
+                barrier_arrive(&exchange.empty[buffer]);
+            }
+            turn = (turn + kWarps - 1) % kWarps;
+            if (++buffer == args.n_buffers) buffer = 0, parity ^= 1;
         }
     }
 }

@@ -14,9 +14,10 @@ enum {
     GEMV_MAX_TOKENS = 16,
     GEMV_MAX_RAW_TOKENS = 2,
     GEMV_MAX_STAGES = 4,
-    GEMV_WARPS = 16,
-    GEMV_TEAM_WARPS = 8,
-    GEMV_TEAMS = GEMV_WARPS / GEMV_TEAM_WARPS
+    GEMV_MAX_BUFFERS = 2,
+    GEMV_WARPS = 8, /* of a block for up to 8 tokens */
+    GEMV_WIDE_WARPS = 16,
+    GEMV_BLOCKS = 2, /* a multiprocessor, for up to 8 tokens */
 };
 enum { GEMV_STATIC_BYTES = 1024 };                    /* of shared memory at most, besides what is asked for */
 enum { GEMV_RED_STRIDE = 20, GEMV_X_PAD_BYTES = 64 }; /* both against bank conflicts */
@@ -34,7 +35,7 @@ struct GemvArgs {
     GemvOut out[MATMUL_MAX_OUT];
     uint32_t n_out, n_tiles, n_units, n_tokens;
     uint32_t chunk_units;         /* columns of x that shared memory holds at a time, in units */
-    uint32_t n_stages, n_buffers; /* units that a warp has in flight; buffers of sums of a team */
+    uint32_t n_stages, n_buffers; /* units that a warp has in flight; buffers of sums */
     size_t tile_bytes;
     bool is_raw; /* x is still to be made from raw; then all of it fits and x, x_low and x_scale are not read */
     RowSource raw;
@@ -47,7 +48,7 @@ using GemvKernel = void (*)(GemvArgs);
 
 struct GemvRow {
     DType type;
-    GemvKernel by_8, by_16; /* up to 8 tokens, up to 16 */
+    GemvKernel by_8, by_16; /* up to 8 tokens, up to 16; sums are formed in another order */
     uint32_t unit_cols, lane_bytes;
     bool is_split; /* wants x_low too */
 };

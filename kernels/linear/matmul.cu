@@ -101,28 +101,35 @@ uint32_t at_most(uint32_t x, uint32_t most)
     return x < most ? x : most;
 }
 
+uint32_t warps_for(uint32_t n_tokens)
+{
+    return n_tokens <= 8 ? GEMV_WARPS : GEMV_WIDE_WARPS;
+}
+
 /*
- * Shares shared memory out: two blocks should fit a multiprocessor, so that the next kernel's weights can be on their
- * way; where x is too large for that one block takes it all, and x is held in parts where it is larger still.
+ * Shares shared memory out. Up to 8 tokens, two blocks should fill a multiprocessor: then every one gets two, and
+ * blocks of the next kernel come, and fetch weights, as these leave. Where x is too large for that one block takes it
+ * all, and x is held in parts where it is larger still.
  */
 bool plan_shared(const GemvRow *row, const DeviceFacts *facts, GemvArgs *args, size_t *ret_bytes)
 {
     constexpr uint32_t kBlockBytes = 2048; /* what a block takes besides, and a small kernel's share */
-    const size_t stage = (size_t)GEMV_WARPS * 32 * row->lane_bytes, kinds = row->is_split ? 2 : 1;
-    const size_t team = (size_t)GEMV_TEAM_WARPS * args->n_tokens * GEMV_RED_STRIDE * sizeof(float) * GEMV_TEAMS;
-    const size_t one = facts->block_shared_bytes - GEMV_STATIC_BYTES,
-                 two = facts->processor_shared_bytes / 2 - kBlockBytes;
+    const uint32_t n_warps = warps_for(args->n_tokens);
+    const size_t stage = (size_t)n_warps * 32 * row->lane_bytes, kinds = row->is_split ? 2 : 1;
+    const size_t buffer = (size_t)n_warps * args->n_tokens * GEMV_RED_STRIDE * sizeof(float);
+    const size_t one = facts->block_shared_bytes - GEMV_STATIC_BYTES;
+    const size_t share = facts->processor_shared_bytes / GEMV_BLOCKS - kBlockBytes;
     const size_t x_row = (size_t)row->unit_cols * 2, pads = kinds * args->n_tokens * GEMV_X_PAD_BYTES;
     const size_t x = kinds * args->n_tokens * x_row * args->n_units + pads;
     args->n_buffers = args->n_tokens <= 4 ? 2 : 1;
-    const size_t sums = args->n_buffers * team;
-    size_t limit = sums + x + 2 * stage <= two ? two : one;
+    const size_t sums = args->n_buffers * buffer;
+    size_t limit = n_warps == GEMV_WARPS && sums + x + 2 * stage <= share ? share : one;
     args->chunk_units = args->n_units;
     if (sums + x + 2 * stage > limit) { /* then x in parts that every warp has a share in */
         size_t ring = sums + pads + 2 * stage + kinds * args->n_tokens * x_row <= limit ? 2 * stage : stage;
         if (sums + pads + ring > limit) return false;
         uint32_t units = (uint32_t)((limit - sums - pads - ring) / (kinds * args->n_tokens * x_row));
-        if (units >= GEMV_TEAM_WARPS) units -= units % GEMV_TEAM_WARPS;
+        if (units >= n_warps) units -= units % n_warps;
         if (units == 0) return false;
         if (units < args->chunk_units) args->chunk_units = units;
     }
@@ -179,7 +186,7 @@ bool run_gemv(const MatmulParams *params, const Operand &x, const GemvRow *row, 
 {
     const DeviceFacts *facts = device_facts();
     for (uint32_t t0 = 0, n; facts && t0 < params->n_tokens; t0 += n) {
-        n = at_most(params->n_tokens - t0, GEMV_MAX_TOKENS);
+        n = at_most(params->n_tokens - t0, params->is_deterministic ? 8 : GEMV_MAX_TOKENS);
         GemvArgs args = gemv_args(params, x, row, t0, n, is_raw);
         size_t shared_bytes = 0;
         if (args.n_tiles == 0) return true;
@@ -188,8 +195,8 @@ bool run_gemv(const MatmulParams *params, const Operand &x, const GemvRow *row, 
             args = gemv_args(params, x, row, t0, --n, is_raw);
             if (!plan_shared(row, facts, &args, &shared_bytes)) return false;
         }
-        uint32_t blocks = at_most(args.n_tiles, facts->n_multiprocessors);
-        if (!launch(n <= 8 ? row->by_8 : row->by_16, dim3(blocks), 32 * GEMV_WARPS, shared_bytes, stream, args))
+        uint32_t most = (n <= 8 ? GEMV_BLOCKS : 1) * facts->n_multiprocessors, blocks = at_most(args.n_tiles, most);
+        if (!launch(n <= 8 ? row->by_8 : row->by_16, dim3(blocks), 32 * warps_for(n), shared_bytes, stream, args))
             return false;
     }
     return facts != nullptr;

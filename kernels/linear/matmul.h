@@ -56,7 +56,7 @@ size_t matmul_scratch_bytes(uint32_t n_tokens, uint32_t n_cols);
 bool matmul_exact_ref(const MatmulParams *params);
 bool matmul_ref(const MatmulParams *params);
 
-enum { MATMUL_CUDA_ROWS = 64 };
+enum { MATMUL_CUDA_ROWS = 32 };
 size_t matmul_cuda_scratch_bytes(uint32_t n_tokens, uint32_t n_cols);
 bool matmul_cuda(const MatmulParams *params, Stream stream);
 /* Prepares the kernels on the current device; once, before matmul_cuda. */

@@ -19,9 +19,12 @@ __device__ __forceinline__ void put_16(uint16_t *to, uint16_t *to_low, size_t at
     if (to_low) *reinterpret_cast<uint2 *>(to_low + at) = low;
 }
 
-template <bool kIsHeld> __global__ void __launch_bounds__(kRowThreads) fill(const __grid_constant__ FillArgs args)
+enum class Way { kHeld, kGate, kAny };
+
+template <class Shape, Way kWay>
+__global__ void __launch_bounds__(Shape::kThreads) fill(const __grid_constant__ FillArgs args)
 {
-    __shared__ RowSums of_warps[kRowWarps];
+    __shared__ RowSums of_warps[Shape::kWarps];
     grid_release();
     prefetch_weights(args.from);
     grid_wait();
@@ -40,8 +43,11 @@ template <bool kIsHeld> __global__ void __launch_bounds__(kRowThreads) fill(cons
             put_16(to.bfloat, to.bfloat_low, at, high, low);
         }
     };
-    RowFactors factors = kIsHeld ? convert_row_held(args.from, token, to.cols, of_warps, put)
-                                 : convert_row(args.from, token, to.cols, of_warps, put);
+    RowFactors factors;
+    if constexpr (kWay == Way::kAny)
+        factors = convert_row<Shape>(args.from, token, to.cols, of_warps, put);
+    else
+        factors = convert_row_held<Shape, kWay == Way::kGate>(args.from, token, to.cols, of_warps, put);
     if (threadIdx.x == 0) to.scale[token] = factors.scale;
 }
 
@@ -63,14 +69,18 @@ RowSource operand_source(const MatmulParams *params)
 
 bool operand_is_held(const RowSource &source)
 {
-    return source.is_aligned && source.n_cols <= kRowHeldCols;
+    return source.is_aligned && !source.up && source.n_cols <= NormShape::kHeldCols;
 }
 
 bool operand_fill(const MatmulParams *params, const Operand *operand, Stream stream)
 {
     FillArgs args = {*operand, operand_source(params)};
-    return launch(operand_is_held(args.from) ? fill<true> : fill<false>, dim3(params->n_tokens), kRowThreads, 0, stream,
-                  args);
+    const dim3 grid(params->n_tokens);
+    if (operand_is_held(args.from))
+        return launch(fill<NormShape, Way::kHeld>, grid, NormShape::kThreads, 0, stream, args);
+    if (args.from.up && args.from.is_aligned && operand->cols <= WideShape::kHeldCols)
+        return launch(fill<WideShape, Way::kGate>, grid, WideShape::kThreads, 0, stream, args);
+    return launch(fill<WideShape, Way::kAny>, grid, WideShape::kThreads, 0, stream, args);
 }
 
 } // namespace lw

@@ -12,8 +12,13 @@
 namespace lw
 {
 
-constexpr uint32_t kRowThreads = 512, kRowWarps = kRowThreads / 32, kRowStep = 4 * kRowThreads;
-constexpr uint32_t kRowPieces = 8, kRowHeldCols = kRowPieces * kRowStep; /* what a block's registers hold */
+/* Threads of a block, and how many times 4 columns each of them holds in registers; a norm's sums depend on both. */
+template <uint32_t kThreadsValue, uint32_t kPiecesValue> struct RowShape {
+    static constexpr uint32_t kThreads = kThreadsValue, kPieces = kPiecesValue, kWarps = kThreads / 32;
+    static constexpr uint32_t kStep = 4 * kThreads, kHeldCols = kPieces * kStep;
+};
+using NormShape = RowShape<256, 4>;
+using WideShape = RowShape<1024, 4>;
 
 struct RowSource {
     const float *x, *up, *weight; /* up: of a gate; weight: of a norm; or NULL */
@@ -45,12 +50,12 @@ __device__ __forceinline__ float4 load_4(const float *row, uint32_t c, const Row
 }
 
 /* Loads of all pieces are under way before the first is used. */
-template <uint32_t kPieces>
+template <uint32_t kPieces, uint32_t kStep>
 __device__ __forceinline__ void load_pieces(const float *row, uint32_t first, uint32_t n_cols, float4 *ret)
 {
 #pragma unroll
     for (uint32_t i = 0; i < kPieces; i++) {
-        uint32_t c = first + i * kRowStep;
+        uint32_t c = first + i * kStep;
         ret[i] = make_float4(0, 0, 0, 0);
         if (c < n_cols) ret[i] = *reinterpret_cast<const float4 *>(row + c);
     }
@@ -98,16 +103,17 @@ __device__ __forceinline__ float magnitude(float max, float4 v)
     return magnitude(magnitude(magnitude(magnitude(max, v.x), v.y), v.z), v.w);
 }
 
-/* of_warps [kRowWarps] is shared memory that nobody else uses until the next barrier. */
+/* of_warps [kWarps] is shared memory that nobody else uses until the next barrier. */
+template <uint32_t kWarps>
 __device__ __forceinline__ RowFactors row_factors(const RowSource &s, RowSums sums, RowSums *of_warps)
 {
     constexpr int kTargetExponent = 14;
     sums = combine_warp(sums);
     if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = sums;
     __syncthreads();
-    sums = combine_warp(of_warps[threadIdx.x % kRowWarps]); /* each twice */
+    sums = combine_warp(of_warps[threadIdx.x % kWarps]); /* each 32 / kWarps times */
     RowFactors ret = {1, 1, 1};
-    if (s.weight) ret.norm = 1.0f / sqrtf(0.5f * sums.squares / (float)s.n_cols + s.eps);
+    if (s.weight) ret.norm = 1.0f / sqrtf(sums.squares / (float)(32 / kWarps) / (float)s.n_cols + s.eps);
     float max = sums.max * ret.norm;
     int exponent = (int)(__float_as_uint(max) >> 23) - 126 - kTargetExponent;
     if (exponent < -100) exponent = max > 0 ? -100 : 0;
@@ -141,43 +147,31 @@ template <bool kIsBf16> __device__ __forceinline__ void split_4(float4 v, uint2 
  * put(column, value, factor) for every four columns below `cols`, value in fp32 after norm or gate. of_warps as above.
  * The first form holds an aligned row in registers between its two passes.
  */
-template <uint32_t kPieces, bool kIsGate, class Put>
-__device__ __forceinline__ RowFactors convert_held(const RowSource &s, size_t token, uint32_t cols, RowSums *of_warps,
-                                                   Put put)
-{
-    constexpr uint32_t kBatch = kPieces < 4 ? kPieces : 4;
-    const uint32_t first = 4 * threadIdx.x;
-    float4 v[kPieces], other[kBatch];
-    RowSums sums = {0, 0};
-    load_pieces<kPieces>(s.x + token * s.x_stride, first, s.n_cols, v);
-#pragma unroll
-    for (uint32_t b = 0; b < kPieces; b += kBatch) {
-        if (kIsGate) load_pieces<kBatch>(s.up + token * s.x_stride, first + b * kRowStep, s.n_cols, other);
-        if (!kIsGate && s.weight) load_pieces<kBatch>(s.weight, first + b * kRowStep, s.n_cols, other);
-#pragma unroll
-        for (uint32_t i = b; i < b + kBatch; i++) {
-            if (kIsGate) v[i] = gate_4(s, v[i], other[i - b]);
-            if (!kIsGate && s.weight) {
-                sums.squares += squares_of(v[i]);
-                v[i] = times(v[i], other[i - b]);
-            }
-            sums.max = magnitude(sums.max, v[i]);
-        }
-    }
-    RowFactors factors = row_factors(s, sums, of_warps);
-#pragma unroll
-    for (uint32_t i = 0; i < kPieces; i++)
-        if (first + i * kRowStep < cols) put(first + i * kRowStep, times(v[i], factors.norm), factors.factor);
-    return factors;
-}
-
-template <class Put>
+template <class Shape, bool kIsGate, class Put>
 __device__ __forceinline__ RowFactors convert_row_held(const RowSource &s, size_t token, uint32_t cols,
                                                        RowSums *of_warps, Put put)
 {
-    if (s.up) return convert_held<kRowPieces, true>(s, token, cols, of_warps, put);
-    if (cols <= 2 * kRowStep) return convert_held<2, false>(s, token, cols, of_warps, put);
-    return convert_held<kRowPieces, false>(s, token, cols, of_warps, put);
+    constexpr uint32_t kPieces = Shape::kPieces, kStep = Shape::kStep;
+    const uint32_t first = 4 * threadIdx.x;
+    float4 v[kPieces], other[kPieces];
+    RowSums sums = {0, 0};
+    load_pieces<kPieces, kStep>(s.x + token * s.x_stride, first, s.n_cols, v);
+    if (kIsGate) load_pieces<kPieces, kStep>(s.up + token * s.x_stride, first, s.n_cols, other);
+    if (!kIsGate && s.weight) load_pieces<kPieces, kStep>(s.weight, first, s.n_cols, other);
+#pragma unroll
+    for (uint32_t i = 0; i < kPieces; i++) {
+        if (kIsGate) v[i] = gate_4(s, v[i], other[i]);
+        if (!kIsGate && s.weight) {
+            sums.squares += squares_of(v[i]);
+            v[i] = times(v[i], other[i]);
+        }
+        sums.max = magnitude(sums.max, v[i]);
+    }
+    RowFactors factors = row_factors<Shape::kWarps>(s, sums, of_warps);
+#pragma unroll
+    for (uint32_t i = 0; i < kPieces; i++)
+        if (first + i * kStep < cols) put(first + i * kStep, times(v[i], factors.norm), factors.factor);
+    return factors;
 }
 
 __device__ __forceinline__ float4 value_4(const RowSource &s, size_t token, uint32_t c, float *squares)
@@ -188,16 +182,16 @@ __device__ __forceinline__ float4 value_4(const RowSource &s, size_t token, uint
     return s.weight ? times(v, load_4(s.weight, c, s)) : v;
 }
 
-template <class Put>
+template <class Shape, class Put>
 __device__ __forceinline__ RowFactors convert_row(const RowSource &s, size_t token, uint32_t cols, RowSums *of_warps,
                                                   Put put)
 {
     RowSums sums = {0, 0};
     float ignored = 0;
-    for (uint32_t c = 4 * threadIdx.x; c < s.n_cols; c += kRowStep)
+    for (uint32_t c = 4 * threadIdx.x; c < s.n_cols; c += Shape::kStep)
         sums.max = magnitude(sums.max, value_4(s, token, c, &sums.squares));
-    RowFactors factors = row_factors(s, sums, of_warps);
-    for (uint32_t c = 4 * threadIdx.x; c < cols; c += kRowStep)
+    RowFactors factors = row_factors<Shape::kWarps>(s, sums, of_warps);
+    for (uint32_t c = 4 * threadIdx.x; c < cols; c += Shape::kStep)
         put(c, times(value_4(s, token, c, &ignored), factors.norm), factors.factor);
     return factors;
 }
@@ -207,7 +201,7 @@ __device__ __forceinline__ void prefetch_weights(const RowSource &s)
 {
     constexpr uint32_t kSectorFloats = 8;
     if (!s.weight) return;
-    for (uint32_t c = kSectorFloats * threadIdx.x; c < s.n_cols; c += kSectorFloats * kRowThreads)
+    for (uint32_t c = kSectorFloats * threadIdx.x; c < s.n_cols; c += kSectorFloats * blockDim.x)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(s.weight + c));
 }
 

@@ -28,5 +28,6 @@ DeviceFloats device_floats_new(size_t n);
 /* Frees x after comparing it, and its guard, with want. */
 bool device_floats_close(DeviceFloats x, const float *want, Tolerance tolerance, char *text, size_t text_size);
 
-void test_pointwise(const KernelTable *table);
-void test_linear(const KernelTable *table, Stream stream);
+/* is_short: without the large cases. */
+void test_pointwise(const KernelTable *table, bool is_short);
+void test_linear(const KernelTable *table, Stream stream, bool is_short);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * usage: gpu_kernels [short]
  * CUDA kernels against their reference twins, on device 0. A plain program: Criterion would set CUDA up for each test.
  */
 #include "tests/gpu/device_check.h"
 
 #include <cublas_v2.h>
 #include <stdio.h>
+#include <string.h>
 
 /* A handle as the engine makes it: on the default stream, with a workspace that no call allocates. */
 static Stream make_stream(void)
@@ -18,8 +20,9 @@ static Stream make_stream(void)
     return (Stream){.blas = handle};
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    bool is_short = argc > 1 && strcmp(argv[1], "short") == 0; /* for a sanitizer, which makes all of it slow */
     Error error;
     const KernelTable *table = kernels_cuda(0, &error);
     if (!table) {
@@ -28,7 +31,7 @@ int main(void)
     }
     device_report(!kernels_cuda(-1, &error) && error.code == ERR_NOT_FOUND, "device -1: %s", error.text);
     device_report(!kernels_cuda(9999, &error) && error.code == ERR_NOT_FOUND, "device 9999: %s", error.text);
-    test_pointwise(table);
-    test_linear(table, make_stream());
+    test_pointwise(table, is_short);
+    test_linear(table, make_stream(), is_short);
     return device_finish();
 }

@@ -226,6 +226,26 @@ Test(test_matmul, blocks_of_extreme_size)
         }
 }
 
+/* Only CUDA takes a norm or a gate along. */
+Test(test_matmul, fused_input_is_refused)
+{
+    Problem p = make_problem(DTYPE_F32, (Case){1, 4, 32, false, false}, 3);
+    float *y = fresh_y(&p);
+    for (int i = 0; i < 2; i++) {
+        const KernelTable *table;
+        p.params.norm_weight = i == 0 ? p.params.x : NULL;
+        p.params.glu_up = i == 1 ? p.params.x : NULL;
+        cr_assert_not(matmul_ref(&p.params));
+        cr_assert_not(matmul_exact_ref(&p.params));
+        for (size_t row = 0; (table = kernels_cpu_row(row)); row++) {
+            cr_assert_not(table->matmul_fuses);
+            cr_assert_not(table->matmul(&p.params, (Stream){0}));
+        }
+    }
+    free(y);
+    free_problem(&p);
+}
+
 Test(test_matmul, unknown_type_is_refused)
 {
     Problem p = make_problem(DTYPE_F32, (Case){1, 4, 32, false, false}, 3);
