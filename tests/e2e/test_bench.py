@@ -68,7 +68,7 @@ def test_a_synthetic_model():
 def test_memory_is_asked_for_what_is_timed(tmp_path):
     """A whole context of this model, or images of all pages at once, would not fit."""
     path = make_tiny_model(tmp_path / "long.gguf", "context=1048576")
-    quick = ("-m", str(path), "--kv-type", "int8", "-r", "1")
+    quick = ("-m", str(path), "--kv-type", "int8", "-r", "1", "-t", "1")
     found = figures(*quick, "--prefill", "8000", "--depth", "none", "--host-memory", "2M")
     assert found["prefill"][0]["tokens"] == 8000
     found = figures(*quick, "--prefill", "none", "--depth", "8000", "--decode", "5", "--batch", "2", "--host-memory", "6M")
