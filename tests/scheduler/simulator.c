@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LIVE = 24, STALL_USEC = 2000, MAX_WAIT_STEPS = 20000, ENOUGH_EVENTS = 50000 };
+enum { MAX_LIVE = 24, N_ASKED = 8, STALL_USEC = 2000, MAX_WAIT_STEPS = 20000, ENOUGH_EVENTS = 50000 };
 
 typedef struct Client {
     RequestId id; /* 0: none */
@@ -42,6 +42,7 @@ typedef struct Sim {
     Sched *sched;
     SimAnswers *answers;
     Client clients[MAX_LIVE];
+    SimQuestion asked[N_ASKED]; /* the last ones */
     RequestId last_id;
     uint32_t n_live, room; /* events that will be taken */
     uint64_t n_wrong, n_done, n_cancelled, n_overdue, n_non_finite, n_cached, n_branched, n_returned, most_wait;
@@ -174,13 +175,17 @@ static void arrive(Sim *sim)
     Client *client = find_client(sim, 0);
     if (!client) return;
     uint64_t *random = &sim->random;
-    SimQuestion question = {.prompt = sim_below(random, SIM_PROMPTS),
-                            .policy = sim_below(random, FAKE_POLICIES),
-                            .seed = sim_below(random, SIM_SEEDS),
+    /* Half of them go on where another one may have ended, or ask the same. */
+    const SimQuestion *other = &sim->asked[sim_below(random, N_ASKED)];
+    bool goes_on = sim_below(random, 2);
+    SimQuestion question = {.prompt = goes_on ? sim_turn_after(other->prompt) : sim_below(random, SIM_PROMPTS),
+                            .policy = goes_on ? other->policy : sim_below(random, FAKE_POLICIES),
+                            .seed = goes_on ? other->seed : sim_below(random, SIM_SEEDS),
                             .n_choices = sim_below(random, 5) ? 1 : 2 + sim_below(random, SIM_MAX_CHOICES - 1),
                             .tells_prompt = sim_below(random, 8) == 0};
     /* How far the other choices get before one fails depends on their company. */
     if (question.n_choices > 1 && sim_answer(sim->answers, &question)->failure) question.n_choices = 1;
+    sim->asked[sim->last_id % N_ASKED] = question;
     uint32_t max_tokens = sim_below(random, 40) ? 1 + sim_below(random, SIM_MAX_ANSWER) : !question.tells_prompt;
     Request *request = sim_request(sim->answers, &question, ++sim->last_id, max_tokens);
     request->priority = (int64_t)sim_below(random, 3) - 1;
