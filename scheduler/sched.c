@@ -4,7 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STATS_INTERVAL_USEC = 100 * 1000 };
+enum {
+    STATS_INTERVAL_USEC = 100 * 1000,
+    WAY_OUT_USEC = 5000, /* from a row of logits to the client, while the threads that compute hold every CPU */
+    WAY_OUT_SHARE = 8,   /* but at most one part in so many of max_stall */
+};
 
 /* ---- begin and end ---- */
 
@@ -319,11 +323,18 @@ static SchedState settle(Sched *sched, uint64_t now_usec, bool has_worked)
     return is_out ? SCHED_IDLE : SCHED_STALLED;
 }
 
+/* What of max_stall is left to the engine. */
+static uint64_t stall_of_engine(const Sched *sched)
+{
+    uint64_t stall_usec = sched->params.max_stall_usec, way_usec = stall_usec / WAY_OUT_SHARE;
+    return stall_usec - (way_usec < WAY_OUT_USEC ? way_usec : WAY_OUT_USEC);
+}
+
 /* false: nothing could be done before some events are out. */
 static bool compute(Sched *sched)
 {
     EngineStats *stats = &sched->stats;
-    uint64_t begin_usec = sched->params.clock_usec(), stall_usec = sched->params.max_stall_usec;
+    uint64_t begin_usec = sched->params.clock_usec(), stall_usec = stall_of_engine(sched);
     uint64_t n_decode = stats->decode_steps, n_prefill = stats->prefill_steps;
     decode_step(sched);
     (void)flush_all(sched);
