@@ -34,15 +34,34 @@ static bool check_request(const Request *request, const SequenceTools *tools, Er
     return true;
 }
 
+/*
+ * Closed pages of a quantised class cannot be taken in part: who repeats the prompt, but for its last row, has to find
+ * the windows as they were at the page boundary before it.
+ */
+static bool ends_at_boundary(const Request *request, const Engine *engine)
+{
+    uint32_t n;
+    bool is_windowed = false, is_quantised = false;
+    const KvClassInfo *classes = engine_policy_classes(engine, request->policy, &n);
+    for (uint32_t c = 0; c < n; c++) {
+        is_windowed |= classes[c].window != PLAN_ALL;
+        is_quantised |= classes[c].is_quantised;
+    }
+    return is_windowed && is_quantised;
+}
+
 static bool find_checkpoints(Job *job, const SequenceTools *tools, Error *error)
 {
     const Request *request = job->request;
+    bool at_end = ends_at_boundary(request, tools->engine);
     uint32_t n = 0;
     for (uint32_t i = 0; i < request->n_prompt; i++) n += tok_is_end(tools->tokenizer, request->prompt[i]);
-    job->checkpoints = calloc((size_t)n + 1, sizeof *job->checkpoints);
+    job->checkpoints = calloc((size_t)n + 2, sizeof *job->checkpoints);
     if (!job->checkpoints) return error_set(error, ERR_NO_MEMORY, "no memory for %u checkpoints", n);
-    for (uint32_t i = 0; i < request->n_prompt; i++)
+    for (uint32_t i = 0; i < request->n_prompt; i++) {
+        if (at_end && i + 1 == request->n_prompt) job->checkpoints[job->n_checkpoints++] = i;
         if (tok_is_end(tools->tokenizer, request->prompt[i])) job->checkpoints[job->n_checkpoints++] = i + 1;
+    }
     return true;
 }
 
