@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 enum {
-    STREAM_BLOCK_BYTES = 4096,
+    STREAM_BLOCK_BYTES = 1024,    /* for clients that take no chunks; every stream holds it */
     STREAM_HARD_BYTES = 64 << 20, /* one frame may be large (a long echo); nothing may be larger than this */
     SMALL_BODY_BYTES = 64 << 10,  /* a refused body up to here is read, so that the connection stays usable */
     DROPPED_BODY_FACTOR = 2,      /* a chunked body beyond this many times the limit is cut off */
