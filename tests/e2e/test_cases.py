@@ -194,10 +194,11 @@ def test_17_the_template_decides_about_turns(smollm2, tiny_path, tmp_path):
     assert smollm2.post("/apply-template", {"messages": turns})[0] == 200
     assert smollm2.post(CHAT, {"messages": turns, "max_tokens": 1})[0] == 200
     data = tiny_path.read_bytes()
-    old = data[data.index(b"{% for message"):data.index(b"{% endfor %}")]
-    new = b"{{ raise_exception('turns must alternate') }}{% for message in messages %}"
+    at = data.index(b"tokenizer.chat_template") + len(b"tokenizer.chat_template") + 4  # behind the type of the value
+    n_bytes = int.from_bytes(data[at:at + 8], "little")
+    new = b"{{ raise_exception('turns must alternate') }}".ljust(n_bytes)
     strange = tmp_path / "strange.gguf"
-    strange.write_bytes(data.replace(old, new.ljust(len(old))))
+    strange.write_bytes(data[:at + 8] + new + data[at + 8 + n_bytes:])
     server = longwave_server.Server(strange)
     try:
         for path in (CHAT, "/apply-template"):
