@@ -49,14 +49,12 @@ void engine_seq_page(const Engine *engine, SeqId seq, uint32_t logical_page, Pag
 
 void engine_pages_ref(Engine *engine, const PageSet *set)
 {
-    for (uint32_t c = 0; c < KV_MAX_CLASSES; c++)
-        if (set->page[c] != PAGE_NONE) kv_page_ref(engine->memory, set->page[c]);
+    kv_set_ref(engine->memory, set);
 }
 
 void engine_pages_unref(Engine *engine, const PageSet *set)
 {
-    for (uint32_t c = 0; c < KV_MAX_CLASSES; c++)
-        if (set->page[c] != PAGE_NONE) kv_page_unref(engine->memory, set->page[c]);
+    kv_set_unref(engine->memory, set);
 }
 
 const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n)

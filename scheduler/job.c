@@ -41,13 +41,8 @@ static bool check_request(const Request *request, const SequenceTools *tools, Er
 static bool ends_at_boundary(const Request *request, const Engine *engine)
 {
     uint32_t n;
-    bool is_windowed = false, is_quantised = false;
     const KvClassInfo *classes = engine_policy_classes(engine, request->policy, &n);
-    for (uint32_t c = 0; c < n; c++) {
-        is_windowed |= classes[c].window != PLAN_ALL;
-        is_quantised |= classes[c].is_quantised;
-    }
-    return is_windowed && is_quantised;
+    return kv_classes_have_windows(classes, n) && kv_classes_are_quantised(classes, n);
 }
 
 static bool find_checkpoints(Job *job, const SequenceTools *tools, Error *error)

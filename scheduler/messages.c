@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { REQUEST_BLOCK_BYTES = 16 * 1024 };
+enum { REQUEST_BLOCK_BYTES = 480 }; /* a thousand may wait: what most need, and no more */
 
 Request *request_new(RequestId id, size_t max_arena_bytes)
 {

@@ -77,10 +77,9 @@ double prefix_now(const PrefixCache *cache)
 
 PrefixClasses prefix_classes(const PrefixCache *cache, PolicyId policy)
 {
-    PrefixClasses classes = {.in_part = true,
-                             .tells_decode = !policy_decodes_as_prefilled(engine_policy(cache->engine, policy))};
+    PrefixClasses classes = {.tells_decode = !policy_decodes_as_prefilled(engine_policy(cache->engine, policy))};
     classes.info = engine_policy_classes(cache->engine, policy, &classes.n);
-    for (uint32_t c = 0; c < classes.n; c++) classes.in_part &= !classes.info[c].is_quantised;
+    classes.in_part = !kv_classes_are_quantised(classes.info, classes.n);
     return classes;
 }
 

@@ -163,9 +163,7 @@ static bool has_windows(const Sequence *sequence, const SequenceTools *tools)
 {
     uint32_t n_classes;
     const KvClassInfo *classes = engine_policy_classes(tools->engine, sequence->job->request->policy, &n_classes);
-    for (uint32_t c = 0; c < n_classes; c++)
-        if (classes[c].window != PLAN_ALL) return true;
-    return false;
+    return kv_classes_have_windows(classes, n_classes);
 }
 
 /*

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/session.h"
+#include "engine/select/roles.h"
 #include "scheduler/session_disk.h"
 #include "scheduler/session_file.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_POLICIES = 64, PIECE_BYTES = 1 << 20, MAX_FILE_TOKENS = 1 << 28 };
+enum { PIECE_BYTES = 1 << 20, MAX_FILE_TOKENS = 1 << 28 };
 _Static_assert((int)SESSION_MAX_SALT_BYTES == (int)PREFIX_MAX_SALT_BYTES, "what is cached can be saved, and back");
 
 typedef enum Phase { NO_CALL, SAVING, COMMITTING, CHECKING, LOADING, DONE } Phase;
@@ -15,7 +16,7 @@ struct SessionStore {
     Engine *engine;
     PrefixCache *cache;
     SessionDisk disk;
-    uint64_t model, policies[MAX_POLICIES]; /* fingerprints */
+    uint64_t model, policies[ROLES_MAX_POLICIES]; /* fingerprints */
     uint32_t n_policies;
 
     /* of the call */
@@ -47,7 +48,8 @@ bool session_store_new(const SessionParams *params, SessionStore **ret_store, Er
         return false;
     }
     store->model = engine_model_fingerprint(params->engine);
-    for (; store->n_policies < MAX_POLICIES && engine_policy(params->engine, store->n_policies); store->n_policies++)
+    for (; store->n_policies < ROLES_MAX_POLICIES && engine_policy(params->engine, store->n_policies);
+         store->n_policies++)
         store->policies[store->n_policies] = engine_policy_fingerprint(params->engine, store->n_policies);
     *ret_store = store;
     return true;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { COMPLETION_DEFAULT_TOKENS = 16, REQUEST_SLACK_BYTES = 4 << 20, REQUEST_BLOCK_BYTES = 480 };
+enum { COMPLETION_DEFAULT_TOKENS = 16, REQUEST_SLACK_BYTES = 4 << 20 };
 
 static bool find_model(ApiJob *job, const char *name, const char **ret_name, Error *error)
 {
@@ -189,7 +189,6 @@ bool generation_add_prompt(ApiJob *job, const ApiParams *params, const TokenList
     if (!plan->map && !prompt_map_new(job->model->tokenizer, tokens, messages, &plan->map, error)) return false;
     Request *request = request_new(0, tokens->n * sizeof(uint32_t) + REQUEST_SLACK_BYTES);
     if (!request) return error_set(error, ERR_NO_MEMORY, "no memory for a request");
-    request->arena.block_bytes = REQUEST_BLOCK_BYTES; /* a thousand may wait: what most need, and no more */
     request->max_tokens = max_tokens;
     Buffer *echo = &plan->echo[plan->n_requests];
     buffer_init(echo, job->server->params.max_body_bytes * 4 + 4096);

@@ -208,6 +208,18 @@ void kv_page_unref(KvMemory *memory, PageId page)
     memory->n_pages_used--;
 }
 
+void kv_set_ref(KvMemory *memory, const PageSet *set)
+{
+    for (uint32_t c = 0; c < KV_MAX_CLASSES; c++)
+        if (set->page[c] != PAGE_NONE) kv_page_ref(memory, set->page[c]);
+}
+
+void kv_set_unref(KvMemory *memory, const PageSet *set)
+{
+    for (uint32_t c = 0; c < KV_MAX_CLASSES; c++)
+        if (set->page[c] != PAGE_NONE) kv_page_unref(memory, set->page[c]);
+}
+
 uint32_t kv_page_owners(const KvMemory *memory, PageId page)
 {
     if (kv_page_class(page) >= memory->table->n_classes) return 0;

@@ -25,6 +25,9 @@ bool kv_memory_has(const KvMemory *memory, const KvWant *wants, uint32_t n_wants
 PageId kv_page_take(KvMemory *memory, uint32_t class_id, bool with_image);
 void kv_page_ref(KvMemory *memory, PageId page);
 void kv_page_unref(KvMemory *memory, PageId page);
+/* The same of every page of a set. */
+void kv_set_ref(KvMemory *memory, const PageSet *set);
+void kv_set_unref(KvMemory *memory, const PageSet *set);
 uint32_t kv_page_owners(const KvMemory *memory, PageId page); /* 0 also for what is no page */
 /* The page's number in the image pool; KV_NO_IMAGE: it has none. */
 #define KV_NO_IMAGE UINT32_MAX

@@ -33,6 +33,21 @@ static inline bool kv_class_needs(const KvClassInfo *info, uint64_t n, uint64_t 
     return info->window == PLAN_ALL || first < info->sink || first + KV_PAGE_TOKENS + info->window > n;
 }
 
+/* Does any of the classes [n] keep no more than a window? */
+static inline bool kv_classes_have_windows(const KvClassInfo *classes, uint32_t n)
+{
+    for (uint32_t c = 0; c < n; c++)
+        if (classes[c].window != PLAN_ALL) return true;
+    return false;
+}
+
+static inline bool kv_classes_are_quantised(const KvClassInfo *classes, uint32_t n)
+{
+    for (uint32_t c = 0; c < n; c++)
+        if (classes[c].is_quantised) return true;
+    return false;
+}
+
 typedef struct KvUsage {
     uint64_t total_bytes, used_bytes;   /* used: pages with an owner, images of open pages too */
     uint64_t total_tokens, used_tokens; /* the same in tokens of the widest class */

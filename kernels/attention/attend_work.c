@@ -70,25 +70,11 @@ static ChunkRanges chunk_ranges(const AttendTask *task)
     return r;
 }
 
-/* The first listed sector from `sector` on, as an index into the list. */
-static uint32_t find_listed(const AttnPlan *plan, uint32_t sector)
-{
-    uint32_t low = 0, high = plan->n_list;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (plan->list[middle] < sector)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 uint32_t attend_task_chunk(const AttendTask *task, uint32_t chunk)
 {
     ChunkRanges r = chunk_ranges(task);
     if (chunk < r.sink_end || chunk >= r.recent_begin) return chunk;
-    uint32_t i = find_listed(task->plan, chunk * ATTEND_CHUNK_SECTORS);
+    uint32_t i = plan_find_listed(task->plan, chunk * ATTEND_CHUNK_SECTORS);
     uint32_t listed = i < task->plan->n_list ? task->plan->list[i] / ATTEND_CHUNK_SECTORS : r.recent_begin;
     return listed < r.recent_begin ? listed : r.recent_begin;
 }
@@ -98,7 +84,7 @@ static uint32_t count_chunks(const AttendTask *task)
     ChunkRanges r = chunk_ranges(task);
     uint32_t n = r.sink_end + r.end - r.recent_begin, last = UINT32_MAX;
     uint32_t own_sector = (task->first_pos + task->n_rows - 1) / KV_SECTOR_TOKENS;
-    for (uint32_t i = find_listed(task->plan, r.sink_end * ATTEND_CHUNK_SECTORS); i < task->plan->n_list; i++) {
+    for (uint32_t i = plan_find_listed(task->plan, r.sink_end * ATTEND_CHUNK_SECTORS); i < task->plan->n_list; i++) {
         uint32_t chunk = task->plan->list[i] / ATTEND_CHUNK_SECTORS;
         if (chunk >= r.recent_begin || task->plan->list[i] > own_sector) break;
         n += chunk != last;

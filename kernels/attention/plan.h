@@ -28,7 +28,8 @@ LW_INLINE bool plan_sees_range(const AttnPlan *plan, uint32_t query, uint32_t ke
     return key <= query && (key < plan->sink || query - key < plan->recent);
 }
 
-LW_INLINE bool plan_lists(const AttnPlan *plan, uint32_t sector)
+/* The first listed sector from `sector` on, as an index into the list; n_list: there is none. */
+LW_INLINE uint32_t plan_find_listed(const AttnPlan *plan, uint32_t sector)
 {
     uint32_t low = 0, high = plan->n_list;
     while (low < high) {
@@ -38,7 +39,13 @@ LW_INLINE bool plan_lists(const AttnPlan *plan, uint32_t sector)
         else
             high = middle;
     }
-    return low < plan->n_list && plan->list[low] == sector;
+    return low;
+}
+
+LW_INLINE bool plan_lists(const AttnPlan *plan, uint32_t sector)
+{
+    uint32_t i = plan_find_listed(plan, sector);
+    return i < plan->n_list && plan->list[i] == sector;
 }
 
 LW_INLINE bool plan_sees(const AttnPlan *plan, uint32_t query, uint32_t key)

@@ -4,94 +4,44 @@
 
 #include <stdlib.h>
 
-static bool nothing_embed(const EmbedParams *params, Stream stream)
+/* Something to multiply with; not zeros. */
+static bool fill_x(const EmbedParams *params, Stream stream)
 {
     (void)stream;
     for (size_t i = 0; i < (size_t)params->n_tokens * params->n; i++) params->y[i] = (float)(i % 7) - 3;
     return true;
 }
 
-static bool nothing_rmsnorm(const RmsNormParams *params, Stream stream)
-{
-    (void)params;
-    (void)stream;
-    return true;
-}
+#define NOTHING(name, Params)                                                                                          \
+    static bool no_##name(const Params *params, Stream stream)                                                         \
+    {                                                                                                                  \
+        (void)params;                                                                                                  \
+        (void)stream;                                                                                                  \
+        return true;                                                                                                   \
+    }
 
-static bool nothing_rope_table(const RopeTableParams *params, Stream stream)
-{
-    (void)params;
-    (void)stream;
-    return true;
-}
-
-static bool nothing_rope(const RopeParams *params, Stream stream)
-{
-    (void)params;
-    (void)stream;
-    return true;
-}
-
-static bool nothing_kv_store(const KvStoreParams *params, Stream stream)
-{
-    (void)params;
-    (void)stream;
-    return true;
-}
-
-static bool nothing_attend(const AttendParams *params, Stream stream)
-{
-    (void)params;
-    (void)stream;
-    return true;
-}
-
-static bool nothing_glu(const GluParams *params, Stream stream)
-{
-    (void)params;
-    (void)stream;
-    return true;
-}
-
-static bool nothing_softcap(const SoftcapParams *params, Stream stream)
-{
-    (void)params;
-    (void)stream;
-    return true;
-}
-
-static bool nothing_vector_add(const VectorAddParams *params, Stream stream)
-{
-    (void)params;
-    (void)stream;
-    return true;
-}
+NOTHING(rmsnorm, RmsNormParams)
+NOTHING(rope_table, RopeTableParams)
+NOTHING(rope, RopeParams)
+NOTHING(kv_store, KvStoreParams)
+NOTHING(attend, AttendParams)
+NOTHING(glu, GluParams)
+NOTHING(softcap, SoftcapParams)
+NOTHING(vector_add, VectorAddParams)
 
 KernelTable bench_products_alone(const KernelTable *row)
 {
     return (KernelTable){.name = row->name,
-                         .embed = nothing_embed,
-                         .rmsnorm = nothing_rmsnorm,
+                         .embed = fill_x,
+                         .rmsnorm = no_rmsnorm,
                          .matmul = row->matmul,
-                         .rope_table = nothing_rope_table,
-                         .rope = nothing_rope,
-                         .kv_store = nothing_kv_store,
-                         .attend = nothing_attend,
-                         .glu = nothing_glu,
-                         .softcap = nothing_softcap,
-                         .vector_add = nothing_vector_add};
-}
-
-static bool fill_sequence(const BatchBench *bench, SeqId seq, Error *error)
-{
-    uint32_t chunk = engine_max_batch_rows(bench->engine);
-    for (uint32_t at; (at = engine_seq_tokens(bench->engine, seq)) < bench->depth;) {
-        uint32_t n = bench->depth - at < chunk ? bench->depth - at : chunk;
-        const BatchSpan span = {seq, 0, n, at, LOGITS_NONE, ROWS_PREFILL};
-        float *logits;
-        if (!engine_forward(bench->engine, &(Batch){bench->tokens + at, n, &span, 1}, &logits, error)) return false;
-    }
-    return true;
+                         .rope_table = no_rope_table,
+                         .rope = no_rope,
+                         .kv_store = no_kv_store,
+                         .attend = no_attend,
+                         .glu = no_glu,
+                         .softcap = no_softcap,
+                         .vector_add = no_vector_add};
 }
 
 /* Sequences of their own: nothing is shared between them. Those that are open are counted also after an error. */
@@ -101,7 +51,7 @@ static bool fill_sequences(const BatchBench *bench, SeqId *seqs, uint32_t *ret_n
         SeqId *seq = &seqs[*ret_n_open];
         if (!engine_seq_new(bench->engine, 0, seq, error)) return false;
         ++*ret_n_open;
-        if (!fill_sequence(bench, *seq, error)) return false;
+        if (!bench_run_until(bench->engine, *seq, bench->tokens, bench->depth, ROWS_PREFILL, error)) return false;
     }
     return true;
 }

@@ -4,6 +4,10 @@
 #include "engine/engine.h"
 #include "server/cmd/bench.h"
 
+/* Runs the tokens of positions [what the sequence holds, end): decode rows one by one, others in whole batches. */
+LW_CHECK bool bench_run_until(Engine *engine, SeqId seq, const uint32_t *tokens, uint32_t end, RowKind kind,
+                              Error *error);
+
 typedef struct BatchBench {
     Engine *engine;
     const uint32_t *tokens; /* [depth, and n_sequences + n_steps at least] */

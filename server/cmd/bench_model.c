@@ -165,27 +165,25 @@ static bool make_tokens(ModelBench *bench, Error *error)
     return true;
 }
 
-/* Runs the tokens of positions [what the sequence holds, end) in steps of at most 'chunk'. */
-static bool run_until(ModelBench *bench, SeqId seq, uint32_t end, uint32_t chunk, bool decode, Error *error)
+bool bench_run_until(Engine *engine, SeqId seq, const uint32_t *tokens, uint32_t end, RowKind kind, Error *error)
 {
-    for (uint32_t at; (at = engine_seq_tokens(bench->engine, seq)) < end;) {
+    uint32_t chunk = kind == ROWS_DECODE ? 1 : engine_max_batch_rows(engine);
+    for (uint32_t at; (at = engine_seq_tokens(engine, seq)) < end;) {
         uint32_t n = end - at < chunk ? end - at : chunk;
-        LogitRows rows = decode || at + n == end ? LOGITS_LAST : LOGITS_NONE;
-        const BatchSpan span = {seq, 0, n, at, rows, decode ? ROWS_DECODE : ROWS_PREFILL};
+        const BatchSpan span = {seq, 0, n, at, at + n == end || kind == ROWS_DECODE ? LOGITS_LAST : LOGITS_NONE, kind};
         float *logits;
-        if (!engine_forward(bench->engine, &(Batch){bench->tokens + at, n, &span, 1}, &logits, error)) return false;
+        if (!engine_forward(engine, &(Batch){tokens + at, n, &span, 1}, &logits, error)) return false;
     }
     return true;
 }
 
 /* A run of its own behind the sequence's tokens. */
-static bool time_run(ModelBench *bench, uint32_t end, bool decode, double *ret_usec, Error *error)
+static bool time_run(ModelBench *bench, uint32_t end, RowKind kind, double *ret_usec, Error *error)
 {
     SeqId seq = 0;
-    uint32_t chunk = decode ? 1 : engine_max_batch_rows(bench->engine);
     if (!engine_seq_fork(bench->engine, bench->seq, &seq, error)) return false;
     uint64_t begin_usec = clock_now_usec();
-    bool ok = run_until(bench, seq, end, chunk, decode, error);
+    bool ok = bench_run_until(bench->engine, seq, bench->tokens, end, kind, error);
     uint64_t usec = clock_now_usec() - begin_usec;
     engine_seq_close(bench->engine, seq);
     *ret_usec = (double)(usec ? usec : 1);
@@ -193,15 +191,15 @@ static bool time_run(ModelBench *bench, uint32_t end, bool decode, double *ret_u
 }
 
 /* Times positions [begin, end), each time in a new sequence that shares what is before them. */
-static bool time_steps(ModelBench *bench, uint32_t begin, uint32_t end, bool decode, BenchSpread *ret_rates,
+static bool time_steps(ModelBench *bench, uint32_t begin, uint32_t end, RowKind kind, BenchSpread *ret_rates,
                        Error *error)
 {
     uint32_t n = bench->config->repetitions, n_kinds = bench->config->prefill.n + bench->config->depth.n;
     double usec;
-    uint32_t warm_end = decode && end - begin > WARM_UP_TOKENS ? begin + WARM_UP_TOKENS : end;
-    if (!time_run(bench, warm_end, decode, &usec, error)) return false;
+    uint32_t warm_end = kind == ROWS_DECODE && end - begin > WARM_UP_TOKENS ? begin + WARM_UP_TOKENS : end;
+    if (!time_run(bench, warm_end, kind, &usec, error)) return false;
     for (uint32_t i = 0; i < n; i++) {
-        if (!time_run(bench, end, decode, &usec, error)) return false;
+        if (!time_run(bench, end, kind, &usec, error)) return false;
         bench->rates[i] = (end - begin) * 1e6 / usec;
         bench->fraction_done += 1.0 / n / n_kinds;
         progress_update(&bench->progress, bench->fraction_done);
@@ -234,17 +232,17 @@ static bool measure_batches(ModelBench *bench, Error *error)
 
 static bool measure(ModelBench *bench, Error *error)
 {
-    uint32_t chunk = engine_max_batch_rows(bench->engine), decode = bench->config->decode;
+    uint32_t decode = bench->config->decode;
     bool ok = true;
     progress_begin(&bench->progress, "timing");
     for (uint32_t i = 0; ok && i < bench->config->prefill.n; i++)
-        ok = time_steps(bench, 0, bench->config->prefill.at[i], false, &bench->prefill_rates[i], error);
+        ok = time_steps(bench, 0, bench->config->prefill.at[i], ROWS_PREFILL, &bench->prefill_rates[i], error);
     for (uint32_t i = 0; ok && i < bench->config->depth.n; i++) {
         uint32_t depth = bench->config->depth.at[i];
         engine_seq_close(bench->engine, bench->seq);
         ok = engine_seq_new(bench->engine, 0, &bench->seq, error) &&
-             run_until(bench, bench->seq, depth, chunk, false, error) &&
-             time_steps(bench, depth, depth + decode, true, &bench->decode_rates[i], error);
+             bench_run_until(bench->engine, bench->seq, bench->tokens, depth, ROWS_PREFILL, error) &&
+             time_steps(bench, depth, depth + decode, ROWS_DECODE, &bench->decode_rates[i], error);
     }
     ok = ok && measure_batches(bench, error);
     progress_end(&bench->progress);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
+#include "engine/select/roles.h"
 #include "server/cmd/cmd.h"
 #include "server/server.h"
 #include "server/service_manager.h"
@@ -14,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_NAMES = 16, MAX_POLICIES = 64, HELD_BODIES = 8, MAX_PASSES = 4, MIN_LOGIT_ROWS = 8 };
+enum { MAX_NAMES = 16, HELD_BODIES = 8, MAX_PASSES = 4, MIN_LOGIT_ROWS = 8 };
 /* A reload may raise max_queue so far. */
 enum { QUEUE_GROWTH = 4, QUEUE_LEAST = 256, QUEUE_MOST = 1 << 18 };
 
@@ -28,7 +29,7 @@ typedef struct Serve {
     Engine *engine;
     ServedModel model;
     const char *names[MAX_NAMES];
-    ServedPolicy policies[MAX_POLICIES];
+    ServedPolicy policies[ROLES_MAX_POLICIES];
     char alias[512], fingerprint[24];
     Error load_error;
     bool loaded, failed, stopping;
@@ -67,8 +68,9 @@ static bool list_policies(Serve *serve, Error *error)
     const AttnPolicy *policy;
     uint32_t n = 0;
     for (; (policy = engine_policy(serve->engine, n)); n++) {
-        if (n == MAX_POLICIES)
-            return error_set_param(error, ERR_TOO_LARGE, "roles", "more than %d attention policies", MAX_POLICIES);
+        if (n == ROLES_MAX_POLICIES)
+            return error_set_param(error, ERR_TOO_LARGE, "roles", "more than %d attention policies",
+                                   ROLES_MAX_POLICIES);
         serve->policies[n] = (ServedPolicy){policy->name, policy->roles ? policy->roles->name : NULL};
     }
     serve->model.policies = serve->policies;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What families have beside llama's: windows, caps, norms, fused matrices. Their numbers: test_engine_golden.c. */
-#include "engine/engine.h"
+#include "tests/support/engine_rig.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
 
@@ -8,30 +8,17 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static Error error;
 
-static Engine *open_model(const char *const *settings)
+static EngineParams rig_params(void)
 {
-    TinyModel model = tiny_model_default();
-    EngineParams params = {.max_sequences = 1,
-                           .max_batch_rows = 128,
-                           .max_logit_rows = 128,
-                           .n_threads = 2,
-                           .kv_types = {{KV_F16, KV_F16, KV_F16}},
-                           .world = 1};
-    char path[256];
-    Engine *engine;
-    for (; *settings; settings++) cr_assert(tiny_model_set(&model, *settings), "%s", *settings);
-    cr_assert(tiny_model_temp(&model, path, sizeof path, &error), "%s", error.text);
-    params.model_path = path;
-    cr_assert(engine_open(&params, &engine, &error), "%s", error.text);
-    unlink(path);
-    return engine;
+    EngineParams params = engine_rig_params((KvTypes){{KV_F16, KV_F16, KV_F16}}, 1, 128);
+    params.n_threads = 2;
+    return params;
 }
 
-#define OPEN(...) open_model((const char *const[]){__VA_ARGS__, NULL})
+#define OPEN(...) ENGINE_RIG(rig_params(), __VA_ARGS__)
 
 /* Logits of n rows that come in chunks. [n, n_vocab] */
 static float *run_chunks(Engine *engine, uint32_t n, uint32_t chunk)

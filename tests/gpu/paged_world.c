@@ -39,18 +39,6 @@ static void *on_device(World *world, const void *x, size_t bytes)
     return to;
 }
 
-static uint32_t *shuffled(uint64_t *seed, uint32_t n)
-{
-    uint32_t *numbers = world_must(malloc((n + 1) * sizeof *numbers));
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t j = (uint32_t)((random_float(seed) + 1) / 2 * (float)(i + 1));
-        if (j > i) j = i;
-        numbers[i] = numbers[j];
-        numbers[j] = i;
-    }
-    return numbers;
-}
-
 static uint32_t slots_of(const WorldShape *shape)
 {
     return (shape->n_kv_heads + shape->n_classes - 1) / shape->n_classes + 1; /* one that nothing is written to */
@@ -83,7 +71,8 @@ static void new_pages(World *world, uint32_t class, uint64_t *seed)
         n_pages += (world->seqs[s].first_pos + world->seqs[s].n_rows) / KV_PAGE_TOKENS + 1;
     new_pool(world, class, false, n_pages + 2);
     if (is_quantised) new_pool(world, class, true, n_pages + 2);
-    uint32_t *numbers = shuffled(seed, n_pages + 2), *images = is_quantised ? shuffled(seed, n_pages + 2) : NULL;
+    uint32_t *numbers = random_order(seed, n_pages + 2),
+             *images = is_quantised ? random_order(seed, n_pages + 2) : NULL;
     for (uint32_t s = 0, at = 0; s < world->shape.n_seqs; s++) {
         world->pages[s][class] = (KvPages){.pool = &world->pools[class][0],
                                            .pages = numbers + at,

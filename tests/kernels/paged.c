@@ -23,18 +23,6 @@ static KvPool new_pool(const PagedShape *shape, KvType type, uint32_t n_pages)
     return pool;
 }
 
-static uint32_t *shuffled(uint64_t *seed, uint32_t n)
-{
-    uint32_t *numbers = must(malloc(n * sizeof *numbers));
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t j = (uint32_t)((random_float(seed) + 1) / 2 * (float)(i + 1));
-        if (j > i) j = i;
-        numbers[i] = numbers[j];
-        numbers[j] = i;
-    }
-    return numbers;
-}
-
 static float *floats(uint64_t *seed, size_t n, float scale)
 {
     float *x = must(malloc((n + 1) * sizeof *x));
@@ -51,8 +39,8 @@ Paged *paged_new(PagedShape shape, uint32_t n_tokens, uint64_t seed)
     bool is_quantised = kv_type_info(shape.type)->is_quantised;
     paged->pool = new_pool(&shape, shape.type, paged->n_pages + SPARE_PAGES);
     paged->image_pool = new_pool(&shape, KV_BF16, is_quantised ? paged->n_pages + SPARE_PAGES : 0);
-    paged->numbers = shuffled(&seed, paged->n_pages + SPARE_PAGES);
-    paged->images = shuffled(&seed, paged->n_pages + SPARE_PAGES);
+    paged->numbers = random_order(&seed, paged->n_pages + SPARE_PAGES);
+    paged->images = random_order(&seed, paged->n_pages + SPARE_PAGES);
     paged->pages = (KvPages){.pool = &paged->pool,
                              .pages = paged->numbers,
                              .image_pool = is_quantised ? &paged->image_pool : NULL,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chat and completions over sockets with the fake worker: streams, departures, queue, failures, aborts, drain. */
-#include "tests/support/http_client.h"
-#include "tests/support/server_fixture.h"
+#include "tests/server/expect.h"
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
@@ -49,15 +48,6 @@ static uint64_t n_submitted(void)
 static uint64_t n_tokens(void)
 {
     return fake_worker_stats().tokens;
-}
-
-static void expect_post(Fixture *fixture, const char *path, const char *body, unsigned status, const char *needle)
-{
-    Buffer in;
-    http_post(fixture_port(fixture), path, body, &in);
-    cr_expect(http_status(&in) == status, "%s: wanted %u, got: %s", body, status, in.data);
-    cr_expect(strstr(in.data, needle) != NULL, "%s: no '%s' in: %s", body, needle, in.data);
-    buffer_done(&in);
 }
 
 /* Joins the strings behind a key, in order. */

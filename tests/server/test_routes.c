@@ -1,20 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Routes beside generation, over sockets with the fake worker: text and sessions. */
-#include "tests/support/http_client.h"
-#include "tests/support/server_fixture.h"
+#include "tests/server/expect.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
-
-static void expect_post(Fixture *fixture, const char *path, const char *body, unsigned status, const char *needle)
-{
-    Buffer in;
-    http_post(fixture_port(fixture), path, body, &in);
-    cr_expect(http_status(&in) == status, "%s: wanted %u, got: %s", body, status, in.data);
-    cr_expect(strstr(in.data, needle) != NULL, "%s: no '%s' in: %s", body, needle, in.data);
-    buffer_done(&in);
-}
 
 static void expect_delete(Fixture *fixture, const char *path, unsigned status, const char *needle)
 {

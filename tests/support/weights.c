@@ -5,6 +5,7 @@
 #include "kernels/linear/blocks.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 static uint32_t random_bits(uint64_t *seed)
@@ -21,6 +22,19 @@ float random_float(uint64_t *seed)
 void random_floats(uint64_t *seed, float *x, size_t n, float scale)
 {
     for (size_t i = 0; i < n; i++) x[i] = random_float(seed) * scale;
+}
+
+uint32_t *random_order(uint64_t *seed, uint32_t n)
+{
+    uint32_t *numbers = malloc((n + (size_t)1) * sizeof *numbers);
+    if (!numbers) abort();
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t j = (uint32_t)((random_float(seed) + 1) / 2 * (float)(i + 1));
+        if (j > i) j = i;
+        numbers[i] = numbers[j];
+        numbers[j] = i;
+    }
+    return numbers;
 }
 
 /* Where a block has its binary16 scale and minimum, and the sizes that make values of about 1; 0: no minimum. */
