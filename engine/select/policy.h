@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "kernels/attention/plan.h"
+#include "kernels/select/scan.h"
 
 typedef uint32_t PolicyId;
 
@@ -14,15 +15,65 @@ typedef struct HeadRoles {
     const uint8_t *streams; /* [n_layers, n_kv_heads] 0 or 1; heads of sliding-window layers are 0 */
 } HeadRoles;
 
+/*
+ * Selection: what a head that does not stream sees beyond its sink and recent ranges. Stages narrow the context down:
+ * each scores the units that the one before it kept, and keeps the best (InfiniteHiP 4; LServe 3.5 is one stage). The
+ * first takes all sectors between the ranges; what the last keeps is the plan's list.
+ */
+typedef struct SelectStage {
+    ScanKind scan;
+    uint32_t unit_tokens; /* multiple of KV_SECTOR_TOKENS; of a later stage it divides that of the one before */
+    uint32_t keep_tokens; /* PLAN_ALL: what the budget leaves */
+    uint32_t refresh;     /* decode steps; 1: every step. A stage that is due runs all after it */
+} SelectStage;
+
+enum { SELECT_MAX_STAGES = 4 };
+
+typedef struct Selection {
+    const char *planner; /* "pages", "hip", "oracle", ... */
+    SelectStage stages[SELECT_MAX_STAGES];
+    uint32_t n_stages;     /* 0: none, heads see everything */
+    uint32_t sink, recent; /* tokens, multiples of KV_PAGE_TOKENS */
+    uint32_t budget;       /* tokens that a query sees, those two among them; 0: what the stages keep, besides them */
+    uint32_t bypass;       /* contexts of up to so many tokens are dense; at least the budget */
+    uint32_t prefill_from; /* blocks of prompt rows from this position on select too; PLAN_ALL: prompts are dense */
+    ScanPositions scan_positions, early_scan_positions;
+    uint64_t early_layers; /* bit i: layer i is early (A1): keeps early_keep_tokens, scans at early_scan_positions */
+    uint32_t early_keep_tokens; /* of the last stage; 0: as the others */
+    uint32_t row_stride;        /* prefill scans average so many rows */
+    uint32_t n_probes;          /* random unselected sectors whose exact mass is taken at each refresh; 0: none */
+    float max_missing_mass;     /* adaptive: the budget doubles or halves to keep the estimate below it; 0: fixed */
+    uint32_t audit_interval;    /* decoded rows between two that also run dense; 0: none */
+    uint32_t dense_tail_rows;   /* the last rows of a prompt are dense */
+    uint32_t delta_stride;      /* delta correction in prefill: every so many rows are dense too; 0: none (A7.1) */
+} Selection;
+
+/*
+ * Wavelength window (ATFlash 3): pair r of a query and key at distance z takes part iff z <= w_r, where
+ *     w_r = k * (beta ^ (r / (n_pairs - 1))) * lambda_r,  at least min_distance,
+ * r counting from the shortest wavelength. beta 1: the plain rule. k 0: no window.
+ */
+typedef struct Wavelength {
+    double k_prefill, k_decode;
+    double beta;
+    uint32_t min_distance; /* tokens */
+} Wavelength;
+
 typedef struct AttnPolicy {
     const char *name;       /* preset and roles as clients name them */
     const HeadRoles *roles; /* NULL: no head streams */
     /* Of streaming heads, tokens; multiples of KV_PAGE_TOKENS. Prefill rows are those of a prompt. */
     uint32_t sink, recent_prefill, recent_decode;
+    Selection selection;
+    Wavelength wavelength;
+    PositionRule positions; /* what heads with a selection or roles do beyond the trained context */
+    uint32_t group;         /* POSITIONS_GROUPED */
 } AttnPolicy;
 
 /* Do decoded rows get the same keys and values as prefilled ones would (so that both are one to the prefix cache)? */
 static inline bool policy_decodes_as_prefilled(const AttnPolicy *policy)
 {
-    return !policy->roles || policy->recent_prefill == policy->recent_decode;
+    bool same_selection = !policy->selection.n_stages;
+    bool same_window = policy->wavelength.k_prefill == policy->wavelength.k_decode;
+    return same_selection && same_window && (!policy->roles || policy->recent_prefill == policy->recent_decode);
 }

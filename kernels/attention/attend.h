@@ -11,6 +11,7 @@
  */
 #pragma once
 #include "kernels/attention/kv_page.h"
+#include "kernels/pointwise/rope_turns.h"
 #include "kernels/stream.h"
 #ifdef __cplusplus
 extern "C" {
@@ -24,7 +25,11 @@ typedef struct AttendParams {
     uint32_t n_heads, n_kv_heads, k_dim, v_dim;
     float scale;
     float softcap; /* scores s become softcap * tanh(s / softcap); 0: they stay */
-    void *scratch; /* attend_scratch_bytes; GPU: attend_cuda_scratch_bytes, zeros before the first call, its own */
+    /* [rows of the batch, n_heads] or NULL: the logarithm of the sum of exp(score) over what the head saw; -infinity
+     * where that was nothing. */
+    float *lse;
+    const RopeTurns *turns; /* of the layer; needed by plans whose positions are not true */
+    void *scratch;   /* attend_scratch_bytes; GPU: attend_cuda_scratch_bytes, zeros before the first call, its own */
     KvLaunch launch; /* GPU */
 } AttendParams;
 

@@ -36,11 +36,15 @@ typedef struct KvLayout {
     size_t slot_bytes;                                 /* KV_PAGE_SECTORS sectors */
 } KvLayout;
 
-/* All pages of one class: slot s of page p is at base + p * page_bytes + s * layout.slot_bytes. */
+/*
+ * All pages of one class: slot s of page p is at base + p * page_bytes + s * layout.slot_bytes, and its key bounds
+ * (kv_bounds.h) at base + p * page_bytes + bounds_offset + s * kv_bounds_bytes(k_dim).
+ */
 typedef struct KvPool {
     char *base;
     size_t page_bytes;
     KvLayout layout;
+    size_t bounds_offset; /* 0: this class keeps none */
 } KvPool;
 
 /*

@@ -4,9 +4,23 @@
  * hold the policy and make plans; kernels execute them and never know which paper an entry came from.
  *
  * The query at position p sees the key at position j <= p when
- *     j < sink,  or  p - j < recent,  or  the sector of j is listed.
+ *     j < sink,  or  p - j < recent and j >= recent_from,  or  the sector of j is listed.
  * Listed sectors are sorted, without duplicates, and disjoint from both ranges of every query of the block.
- * Dense: recent = PLAN_ALL. Sliding window of w: sink 0, recent w. Streaming (LServe 3.3): sink + recent.
+ * Dense: recent = PLAN_ALL. Sliding window of w: sink 0, recent w. Streaming (LServe 3.3): sink + recent. Selecting
+ * planners: sink + list + everything from recent_from on, where the range began when the list was made, so that no key
+ * falls between the two while the list is reused.
+ *
+ * Bands (ATFlash 3): a query of own page P (its position / KV_PAGE_TOKENS) meets the keys of sector s at distance
+ *     z = max(0, KV_PAGE_TOKENS * P - (KV_SECTOR_TOKENS * s + KV_SECTOR_TOKENS - 1)),
+ * the least of any (query of the page, key of the sector), and its score takes only the first n_channels channels of
+ * the last band whose first_distance is at most z. Values are never cut.
+ *
+ * Positions (sparse-attention.md, decisions 2 and 5). True: keys are where they are stored. Packed: the n sectors of
+ * the sink and of the list, in order, are moved to end where the recent range begins: the i-th starts at position
+ * recent_from - KV_SECTOR_TOKENS * (n - i). sink and recent_from are multiples of KV_SECTOR_TOKENS then, and
+ * recent_from is at least KV_SECTOR_TOKENS * n. Grouped (SelfExtend): a key at distance of at least `recent` stands at
+ * floor(j / group) for a query at floor(p / group) + recent - floor(recent / group); nearer ones are true, and all are
+ * seen. Bands go by the distance that results: a packed sector counts from its new start, grouped plans have no bands.
  */
 #pragma once
 #include "base/host_device.h"
@@ -17,15 +31,26 @@ enum { KV_SECTOR_TOKENS = 16, KV_PAGE_TOKENS = 64, KV_PAGE_SECTORS = KV_PAGE_TOK
 
 #define PLAN_ALL UINT32_MAX
 
+typedef enum PositionRule { POSITIONS_TRUE, POSITIONS_PACKED, POSITIONS_GROUPED } PositionRule;
+
+typedef struct AttnBand {
+    uint32_t first_distance, n_channels; /* a multiple of 16, or the whole head */
+} AttnBand;
+
 typedef struct AttnPlan {
     uint32_t sink, recent; /* tokens */
+    uint32_t recent_from;  /* position */
     const uint32_t *list;  /* [n_list] logical sector numbers: position / 16; NULL: none */
     uint32_t n_list;
+    const AttnBand *bands; /* [n_bands] ascending, the first at distance 0; NULL: all channels */
+    uint32_t n_bands;
+    PositionRule positions;
+    uint32_t group; /* POSITIONS_GROUPED */
 } AttnPlan;
 
 LW_INLINE bool plan_sees_range(const AttnPlan *plan, uint32_t query, uint32_t key)
 {
-    return key <= query && (key < plan->sink || query - key < plan->recent);
+    return key <= query && (key < plan->sink || (query - key < plan->recent && key >= plan->recent_from));
 }
 
 /* The first listed sector from `sector` on, as an index into the list; n_list: there is none. */

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Key bounds: for each sector of a closed page and each channel the largest and the smallest value of the sector's 16
+ * keys before rotation, in 8 bits, rounded outward (LServe 3.5.2; sparse-attention.md, decision 3). They are taken from
+ * the keys as later queries read them, turned back by their true positions, so that they hold whatever the type
+ * rounded. Computed as soon as a page is full, from its keys alone: so they are a function of the stored bytes.
+ *
+ * Of a slot: KV_PAGE_SECTORS records of kv_bounds_sector_bytes: blocks of 16 channels as [max 16][min 16] bytes, so
+ * that a prefix of the channels is a prefix of the bytes; then 16 bytes, of which the first is an exponent e (int8):
+ * value = e4m3 * 2^e, e = 0 unless a key is beyond 448. A bound that is not finite is the code 0x7F: it reads as
+ * +infinity for the largest and -infinity for the smallest.
+ */
+#pragma once
+#include "kernels/attention/kv_page.h"
+#include "kernels/pointwise/rope_turns.h"
+#include "kernels/stream.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+LW_INLINE size_t kv_bounds_sector_bytes(uint32_t k_dim)
+{
+    return ((size_t)k_dim + 15) / 16 * 32 + 16;
+}
+
+LW_INLINE size_t kv_bounds_bytes(uint32_t k_dim)
+{
+    return KV_PAGE_SECTORS * kv_bounds_sector_bytes(k_dim);
+}
+
+/* Pages that the rows of the spans fill, in every KV head whose class keeps bounds; after kv_store of the same rows. */
+typedef struct KvBoundsParams {
+    const KvSpan *spans;
+    uint32_t n_spans;
+    uint32_t n_kv_heads, k_dim;
+    const RopeTurns *turns; /* of the layer */
+} KvBoundsParams;
+
+/* One sector's bounds as floats. */
+void kv_bounds_get(const KvPool *pool, uint32_t page, uint32_t slot, uint32_t sector, float *ret_max, float *ret_min);
+
+bool kv_bounds_ref(const KvBoundsParams *params);
+
+#ifdef __cplusplus
+}
+#endif
