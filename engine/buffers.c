@@ -91,6 +91,7 @@ static void lay_out(Engine *engine, Carver *carver)
     lay_out_step(engine, carver);
     engine->spans = carve(carver, p->max_sequences, sizeof *engine->spans);
     engine->span_heads = carve(carver, p->max_sequences, sizeof *engine->span_heads);
+    engine->span_seqs = carve(carver, p->max_sequences, sizeof *engine->span_seqs);
     engine->hidden = carve(carver, (size_t)p->max_logit_rows * s->n_embd, sizeof(float));
     engine->logits = carve(carver, (size_t)p->max_logit_rows * s->n_vocab, sizeof(float));
 }

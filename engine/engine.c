@@ -243,3 +243,9 @@ void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg)
     engine->pulse = pulse;
     engine->pulse_arg = arg;
 }
+
+void engine_set_trace(Engine *engine, TraceCall trace, void *arg)
+{
+    engine->trace = trace;
+    engine->trace_arg = arg;
+}

@@ -12,6 +12,7 @@
 #include "engine/select/policy.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
+#include "engine/trace.h"
 
 typedef struct Engine Engine;
 
@@ -122,3 +123,5 @@ LW_CHECK bool engine_forward(Engine *engine, const Batch *batch, float **ret_log
  * projection. NULL: none.
  */
 void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg);
+/* trace(arg, ...) sees the attention of every layer; NULL: nobody does, at no cost. */
+void engine_set_trace(Engine *engine, TraceCall trace, void *arg);

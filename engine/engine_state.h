@@ -42,6 +42,8 @@ struct Engine {
     KvSeqs *seqs;
     void (*pulse)(void *arg); /* NULL: none */
     void *pulse_arg;
+    TraceCall trace; /* NULL: none */
+    void *trace_arg;
 
     /* One mapping, carved by buffers_new. */
     void *slab;
@@ -52,6 +54,7 @@ struct Engine {
     StepBuffers buf;       /* of the piece that runs; a piece of a layer runs to its end */
     KvSpan *spans;         /* [max_sequences] of the piece that runs */
     SpanHeads *span_heads; /* [max_sequences] */
+    SeqId *span_seqs;      /* [max_sequences] */
     float *hidden;         /* [max_logit_rows, n_embd] */
     float *logits;         /* [max_logit_rows, n_vocab] */
 };

@@ -40,6 +40,7 @@ static uint32_t clip_spans(const Engine *engine, const Pass *pass, uint32_t firs
         uint32_t to = span->first_row + span->n_rows < end ? span->first_row + span->n_rows : end;
         if (from >= to || span->seq == SEQ_NONE) continue;
         PolicyId policy = kv_seq_policy(engine->seqs, span->seq);
+        engine->span_seqs[n] = span->seq;
         engine->span_heads[n] = (SpanHeads){.heads = engine->classes.policies[policy].heads,
                                             .plans = engine->plans + (policy * N_ROW_KINDS + span->kind) * n_heads};
         engine->spans[n++] = (KvSpan){.classes = kv_seq_views(engine->seqs, span->seq),
@@ -65,7 +66,10 @@ bool forward_layer(const Engine *engine, const Pass *pass, uint32_t layer, uint3
                                .spans = engine->spans,
                                .span_heads = engine->span_heads,
                                .n_spans = clip_spans(engine, pass, first_row, first_row + n_rows),
-                               .n_rows = n_rows};
+                               .n_rows = n_rows,
+                               .span_seqs = engine->span_seqs,
+                               .trace = engine->trace,
+                               .trace_arg = engine->trace_arg};
     return engine->family->forward_layer(&piece, layer);
 }
 

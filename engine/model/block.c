@@ -57,6 +57,18 @@ static bool place_heads(const ForwardPass *pass, uint32_t layer, float *x, uint3
            pass->kernels->rope(&params, pass->stream);
 }
 
+static void trace_layer(const ForwardPass *pass, uint32_t layer)
+{
+    if (!pass->trace) return;
+    const LayerTrace trace = {.layer = layer,
+                              .n_rows = pass->n_rows,
+                              .n_spans = pass->n_spans,
+                              .q = pass->buf->q,
+                              .spans = pass->spans,
+                              .seqs = pass->span_seqs};
+    pass->trace(pass->trace_arg, &trace);
+}
+
 static bool attend(const ForwardPass *pass, uint32_t layer)
 {
     const StepBuffers *buf = pass->buf;
@@ -83,7 +95,9 @@ static bool attend(const ForwardPass *pass, uint32_t layer)
                                  .scale = shape->attention_scale,
                                  .softcap = shape->attention_softcap,
                                  .scratch = buf->attention_scratch};
-    return pass->kernels->kv_store(&store, pass->stream) && pass->kernels->attend(&params, pass->stream);
+    if (!pass->kernels->kv_store(&store, pass->stream)) return false;
+    trace_layer(pass, layer);
+    return pass->kernels->attend(&params, pass->stream);
 }
 
 /* Adds matrix x to the residual stream, after a norm where there is one. */

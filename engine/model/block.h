@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "engine/model/weights.h"
+#include "engine/trace.h"
 #include "kernels/table.h"
 
 /* Sized for the largest batch when the engine opens. */
@@ -39,7 +40,10 @@ typedef struct ForwardPass {
     const StepBuffers *buf;
     KvSpan *spans;               /* [n_spans]; .heads and .plans are set for each layer */
     const SpanHeads *span_heads; /* [n_spans] */
+    const SeqId *span_seqs;      /* [n_spans] */
     uint32_t n_spans, n_rows;
+    TraceCall trace; /* NULL: none */
+    void *trace_arg;
 } ForwardPass;
 
 /* One output of a matmul; bias may be NULL. */
