@@ -88,6 +88,8 @@ typedef struct Config {
     bool has_seed;
     const char *shape; /* inspect --shape */
     bool tensors;      /* inspect --tensors: list them all */
+    bool wavelength;   /* inspect: what wavelength windows prune */
+    float wavelength_k;
     /* bench */
     ConfigList prefill, depth; /* tokens */
     ConfigList batch;          /* sequences */

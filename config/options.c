@@ -167,6 +167,10 @@ const ConfigOption config_options[] = {
      .metavar = "NAME", .help = "a named shape instead of a file, such as llama-3.1-8b"},
     {"tensors", .kind = OPTION_FLAG, FIELD(tensors), .fallback = "off", .commands = CMD_INSPECT,
      .help = "list every tensor"},
+    {"wavelength", .kind = OPTION_FLAG, FIELD(wavelength), .fallback = "off", .commands = CMD_INSPECT,
+     .help = "what windows in proportion to the wavelengths of the RoPE prune at --ctx tokens"},
+    {"wavelength_k", .kind = OPTION_REAL, FIELD(wavelength_k), .fallback = "2", .real_min = 0.001, .real_max = 1e6,
+     .commands = CMD_INSPECT, .metavar = "K", .help = "with wavelength: wavelengths that a window is long"},
 
     {"prefill", .kind = OPTION_LIST, FIELD(prefill), .fallback = "512", .min = 1, .max = 1u << 24,
      .commands = CMD_BENCH, .metavar = "TOKENS[,TOKENS...]", .help = "prompt lengths to time, or none"},

@@ -273,3 +273,13 @@ uint32_t shape_layer_window(const ModelShape *shape, uint32_t layer)
     bool sees_all = shape->full_layer_period && (layer + 1) % shape->full_layer_period == 0;
     return sees_all ? 0 : shape->window_tokens;
 }
+
+ModelShape shape_of_window_layers(const ModelShape *shape)
+{
+    ModelShape windows = *shape;
+    windows.rope_base = shape->window_rope_base;
+    windows.rope_linear_factor = 1;
+    windows.rope_llama3 = (RopeLlama3){0};
+    windows.rope_yarn = (RopeYarn){0};
+    return windows;
+}

@@ -78,6 +78,8 @@ LW_CHECK bool family_rope_theta(const ModelShape *shape, const Gguf *gguf, doubl
 
 /* Tokens that a layer sees of the past, its own among them; 0: all. */
 uint32_t shape_layer_window(const ModelShape *shape, uint32_t layer);
+/* The shape by which layers rotate whose base is window_rope_base; their theta takes nothing from the file. */
+ModelShape shape_of_window_layers(const ModelShape *shape);
 
 /* The named shapes of interfaces.md (llama-3.1-8b, ...) for 'inspect --shape' and 'bench --synthetic'; NULL: no such
  * name. */

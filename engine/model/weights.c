@@ -177,12 +177,10 @@ bool weights_check_types(const Gguf *gguf, Error *error)
 
 static bool make_ropes(const ModelShape *shape, const Gguf *gguf, ModelWeights *weights, Error *error)
 {
-    ModelShape window_shape = *shape;
     if (!rope_order_make(shape, gguf, &weights->arena, &weights->rope, error)) return false;
     weights->window_rope = weights->rope;
     if (!shape->window_rope_base) return true;
-    window_shape.rope_base = shape->window_rope_base;
-    window_shape.rope_linear_factor = 1;
+    ModelShape window_shape = shape_of_window_layers(shape);
     return rope_order_make(&window_shape, NULL, &weights->arena, &weights->window_rope, error);
 }
 

@@ -48,15 +48,23 @@ typedef struct Selection {
     uint32_t delta_stride;      /* delta correction in prefill: every so many rows are dense too; 0: none (A7.1) */
 } Selection;
 
+/* How the retained periods k_r go from the shortest wavelength to the longest: equal steps, or equal ratios. */
+typedef enum WaveProfile { WAVE_ARITHMETIC, WAVE_GEOMETRIC } WaveProfile;
+
 /*
- * Wavelength window (ATFlash 3): pair r of a query and key at distance z takes part iff z <= w_r, where
- *     w_r = k * (beta ^ (r / (n_pairs - 1))) * lambda_r,  at least min_distance,
- * r counting from the shortest wavelength. beta 1: the plain rule. k 0: no window.
+ * Wavelength window (ATFlash 3.2, appendix A): pair r of n takes part in the score of a query and a key at distance z
+ * iff z <= w_r, where r counts from the shortest wavelength and
+ *     w_r = min(max(k_r * lambda_r ^ gamma + linear * (r + 1) / n, floor), ceiling).
+ * k_r is k at the longest wavelength and k * k_ratio at the shortest. All but k zero: the plain rule, k * lambda_r.
  */
 typedef struct Wavelength {
-    double k_prefill, k_decode;
-    double beta;
-    uint32_t min_distance; /* tokens */
+    double k_prefill, k_decode; /* periods; with linear 0 too: no window */
+    double k_ratio;             /* 0: 1, the same k for all */
+    WaveProfile profile;
+    double gamma;            /* 0: 1 */
+    double linear;           /* tokens */
+    uint32_t floor, ceiling; /* tokens; ceiling 0: none */
+    bool in_window_layers;   /* layers with a sliding window are cut too; the paper leaves them whole */
 } Wavelength;
 
 typedef struct AttnPolicy {

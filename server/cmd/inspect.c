@@ -60,11 +60,46 @@ bool inspect_kv_at(const Inspection *inspection, uint32_t i, InspectKv *ret_row)
     return i < KV_N_TYPES || (i == KV_N_TYPES && is_mixed);
 }
 
+static bool count_waves(const Inspection *inspection, InspectWaves *ret_waves, Error *error)
+{
+    const ModelShape *shape = inspection->shape;
+    const double k = (double)inspection->config->wavelength_k;
+    const Wavelength rule = {.k_prefill = k, .k_decode = k};
+    uint32_t n = (uint32_t)inspection->context, layer = shape->n_layers;
+    *ret_waves = (InspectWaves){.head = {ret_waves->theta, shape->rope_dim / 2, shape->head_dim}};
+    for (uint32_t i = shape->n_layers; i-- > 0;)
+        if (!shape_layer_window(shape, i)) {
+            ret_waves->n_layers++;
+            layer = i;
+        }
+    if (layer == shape->n_layers) return true;
+    const WaveHead *head = &ret_waves->head;
+    if (!wavelength_layer_theta(shape, inspection->gguf, layer, ret_waves->theta, error)) return false;
+    ret_waves->n_bands = wavelength_bands(&rule, k, head, ret_waves->bands);
+    ret_waves->exact_prefill = wavelength_count_exact(&rule, k, head, 0, n);
+    ret_waves->exact_row = wavelength_count_exact(&rule, k, head, n - 1, 1);
+    ret_waves->bands_prefill = wavelength_count_bands(ret_waves->bands, ret_waves->n_bands, shape->head_dim, 0, n);
+    ret_waves->bands_row = wavelength_count_bands(ret_waves->bands, ret_waves->n_bands, shape->head_dim, n - 1, 1);
+    ret_waves->has_closed_form =
+        wavelength_closed_form(&rule, k, head, n, &ret_waves->closed_prefill, &ret_waves->closed_row);
+    return true;
+}
+
+double inspect_pruned(WaveCount count)
+{
+    return 1 - (double)count.kept / (double)count.total;
+}
+
 static bool print_inspection(Inspection *inspection, Error *error)
 {
     const Config *config = inspection->config;
+    InspectWaves waves;
     if (!kv_types_parse(config->kv_type, &inspection->kv_types, error)) return false;
     if (inspection->shape) inspection->context = config->context ? config->context : inspection->shape->train_context;
+    if (inspection->shape && config->wavelength) {
+        if (!count_waves(inspection, &waves, error)) return false;
+        inspection->waves = &waves;
+    }
     Buffer out;
     buffer_init(&out, MAX_OUTPUT_BYTES);
     bool written =

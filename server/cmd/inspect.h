@@ -4,6 +4,7 @@
 #include "base/buffer.h"
 #include "config/config.h"
 #include "engine/kv/kv_class.h"
+#include "engine/select/wavelength.h"
 
 enum { INSPECT_MAX_TYPES = 64 }; /* of any ids; a file with more has its first ones listed */
 
@@ -11,6 +12,18 @@ typedef struct InspectType {
     DType type;
     uint64_t n_tensors, n_params, n_bytes;
 } InspectType;
+
+/* What the plain wavelength rule prunes in the layers that see everything. */
+typedef struct InspectWaves {
+    uint32_t n_layers; /* of those; 0: all have sliding windows, and the rest means nothing */
+    double theta[KV_MAX_DIM / 2];
+    WaveHead head;
+    AttnBand bands[WAVE_MAX_BANDS];
+    uint32_t n_bands;
+    WaveCount exact_prefill, exact_row, bands_prefill, bands_row; /* row: the last one alone */
+    bool has_closed_form;
+    double closed_prefill, closed_row; /* share that is pruned */
+} InspectWaves;
 
 typedef struct Inspection {
     const Config *config;
@@ -22,7 +35,11 @@ typedef struct Inspection {
     uint64_t n_params, weight_bytes; /* weight_bytes 0: a named shape */
     uint64_t context;                /* tokens of one sequence, for the memory figures */
     KvTypes kv_types;
+    const InspectWaves *waves; /* NULL: not asked for */
 } Inspection;
+
+/* Share of the terms that are not kept. */
+double inspect_pruned(WaveCount count);
 
 /* A row of the memory figures; the one of kv_type comes last when its classes differ. */
 typedef struct InspectKv {

@@ -180,12 +180,52 @@ static bool add_memory(cJSON *root, const Inspection *inspection)
     return added;
 }
 
+static bool add_count(cJSON *object, const char *name, WaveCount count)
+{
+    cJSON *item = cJSON_AddObjectToObject(object, name);
+    return item && add_int(item, "kept", (int64_t)count.kept) && add_int(item, "total", (int64_t)count.total) &&
+           cJSON_AddNumberToObject(item, "pruned", inspect_pruned(count));
+}
+
+static bool add_counts(cJSON *object, const char *name, WaveCount prefill, WaveCount row)
+{
+    cJSON *item = cJSON_AddObjectToObject(object, name);
+    return item && add_count(item, "prefill", prefill) && add_count(item, "last_row", row);
+}
+
+static bool add_closed_form(cJSON *object, const InspectWaves *waves)
+{
+    if (!waves->has_closed_form) return cJSON_AddNullToObject(object, "closed_form");
+    cJSON *item = cJSON_AddObjectToObject(object, "closed_form");
+    return item && cJSON_AddNumberToObject(item, "prefill", waves->closed_prefill) &&
+           cJSON_AddNumberToObject(item, "last_row", waves->closed_row);
+}
+
+static bool add_waves(cJSON *root, const Inspection *inspection)
+{
+    const InspectWaves *waves = inspection->waves;
+    cJSON *object = cJSON_AddObjectToObject(root, "wavelength");
+    bool added = object && cJSON_AddNumberToObject(object, "k", (double)inspection->config->wavelength_k) &&
+                 add_int(object, "context", (int64_t)inspection->context) && add_int(object, "layers", waves->n_layers);
+    if (!added || !waves->n_layers) return added;
+    added = add_counts(object, "exact", waves->exact_prefill, waves->exact_row) && add_closed_form(object, waves) &&
+            add_counts(object, "bands", waves->bands_prefill, waves->bands_row);
+    cJSON *table = added ? cJSON_AddArrayToObject(object, "table") : NULL;
+    for (uint32_t i = 0; table && added && i < waves->n_bands; i++) {
+        cJSON *row = cJSON_CreateObject();
+        added = cJSON_AddItemToArray(table, row) && add_int(row, "first_distance", waves->bands[i].first_distance) &&
+                add_int(row, "channels", waves->bands[i].n_channels);
+    }
+    return table && added;
+}
+
 static bool fill(cJSON *root, const Inspection *inspection, Error *error)
 {
     if (!add_int(root, "parameters", (int64_t)inspection->n_params)) return false;
     if (inspection->gguf && !add_file(root, inspection, error)) return false;
     if (!inspection->shape) return cJSON_AddStringToObject(root, "cannot_run", inspection->shape_error.text);
-    return add_shape(root, inspection->shape, error) && add_memory(root, inspection);
+    return add_shape(root, inspection->shape, error) && add_memory(root, inspection) &&
+           (!inspection->waves || add_waves(root, inspection));
 }
 
 bool inspect_write_json(const Inspection *inspection, Buffer *out, Error *error)

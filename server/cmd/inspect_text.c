@@ -146,6 +146,35 @@ static void print_memory(Page *page, const Inspection *inspection)
     }
 }
 
+static void print_counts(Page *page, const char *name, WaveCount prefill, WaveCount row)
+{
+    PRINT(page, "%-26s %10.2f %% %10.2f %%\n", name, 100 * inspect_pruned(prefill), 100 * inspect_pruned(row));
+}
+
+static void print_waves(Page *page, const Inspection *inspection)
+{
+    const InspectWaves *waves = inspection->waves;
+    PRINT(page, "\nwavelength windows, k = %g, %" PRIu64 " tokens\n", (double)inspection->config->wavelength_k,
+          inspection->context);
+    if (!waves->n_layers) {
+        PRINT(page, "no layer sees everything: all have sliding windows of %u tokens\n",
+              inspection->shape->window_tokens);
+        return;
+    }
+    PRINT(page, "of %u layers that see everything; terms of q k that are pruned\n%-26s %12s %12s\n", waves->n_layers,
+          "", "prefill", "last row");
+    print_counts(page, "by the rule", waves->exact_prefill, waves->exact_row);
+    if (waves->has_closed_form)
+        PRINT(page, "%-26s %10.2f %% %10.2f %%\n", "by its closed form", 100 * waves->closed_prefill,
+              100 * waves->closed_row);
+    else
+        PRINT(page, "%-26s %12s %12s\n", "by its closed form", "-", "-");
+    print_counts(page, "by the bands below", waves->bands_prefill, waves->bands_row);
+    PRINT(page, "\n%14s %10s\n", "from distance", "channels");
+    for (uint32_t i = 0; i < waves->n_bands; i++)
+        PRINT(page, "%14u %10u\n", waves->bands[i].first_distance, waves->bands[i].n_channels);
+}
+
 /* A named shape has no tensors; what its matrices would take, norms counted alike. */
 static void print_weight_estimates(Page *page, const Inspection *inspection)
 {
@@ -192,5 +221,6 @@ bool inspect_write_text(const Inspection *inspection, Buffer *out, Error *error)
         print_weight_estimates(&page, inspection);
     }
     if (inspection->shape) print_memory(&page, inspection);
+    if (inspection->waves) print_waves(&page, inspection);
     return page.ok;
 }

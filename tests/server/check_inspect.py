@@ -47,6 +47,22 @@ check("tensors in text", "blk.0.ffn_down.weight" in inspect("-m", model, "--tens
 
 named = json.loads(inspect("--shape", "llama-3.1-8b", "--json", "-c", "128K").stdout)
 check("named shape", named["memory"]["kv"][1]["kv_bytes"] == 16 << 30 and named["parameters"] == 8030261248)
+waves = json.loads(inspect("--shape", "qwen2.5-0.5b", "--wavelength", "--json", "-c", "32K").stdout)["wavelength"]
+check("wavelength counts", round(waves["exact"]["prefill"]["pruned"], 4) == 0.4764 and
+      round(waves["exact"]["last_row"]["pruned"], 4) == 0.5127 and waves["layers"] == 24)
+check("closed form", round(waves["closed_form"]["prefill"], 4) == 0.4608 and waves["context"] == 32768)
+check("bands", waves["table"] == [{"first_distance": d, "channels": c} for d, c in
+                                  ((0, 64), (259, 48), (8161, 32), (258054, 16))])
+check("bands keep more", 0.3 < waves["bands"]["prefill"]["pruned"] < waves["exact"]["prefill"]["pruned"])
+gemma = json.loads(inspect("--shape", "gemma3-270m", "--wavelength", "--json", "--wavelength-k", "4").stdout)["wavelength"]
+check("layers without windows", gemma["layers"] == 3 and gemma["k"] == 4 and gemma["table"][0]["channels"] == 256)
+scaled = json.loads(inspect("--shape", "llama-3.2-3b", "--wavelength", "--json", "-c", "8K").stdout)["wavelength"]
+check("no closed form of scaled wavelengths", scaled["closed_form"] is None)
+own = json.loads(inspect("-m", model, "--wavelength", "--json").stdout)["wavelength"]
+check("wavelengths of a file", own["table"] == [{"first_distance": 0, "channels": 16}] and own["context"] == 512)
+check("wavelength text", "by its closed form" in inspect("-m", model, "--wavelength").stdout and
+      "\n           259         48\n" in inspect("--shape", "qwen2.5-0.5b", "--wavelength").stdout)
+check("no periods", inspect("--shape", "llama-2-7b", "--wavelength-k", "0").returncode == 2)
 wrong = inspect("--shape", "llama-9")
 check("unknown shape", wrong.returncode == 1 and "qwen2.5-0.5b" in wrong.stderr and not wrong.stdout)
 check("neither", inspect().returncode == 2)
