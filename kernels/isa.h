@@ -18,6 +18,8 @@ bool ISA(matmul)(const MatmulParams *params, Stream stream);
 bool ISA(rope_table)(const RopeTableParams *params, Stream stream);
 bool ISA(rope)(const RopeParams *params, Stream stream);
 bool ISA(kv_store)(const KvStoreParams *params, Stream stream);
+bool ISA(kv_bounds)(const KvBoundsParams *params, Stream stream);
+bool ISA(scan)(const ScanParams *params, Stream stream);
 bool ISA(attend)(const AttendParams *params, Stream stream);
 bool ISA(glu)(const GluParams *params, Stream stream);
 bool ISA(softcap)(const SoftcapParams *params, Stream stream);

@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "kernels/attention/attend.h"
+#include "kernels/attention/kv_bounds.h"
 #include "kernels/attention/kv_store.h"
 #include "kernels/linear/matmul.h"
 #include "kernels/pointwise/embed.h"
@@ -14,6 +15,7 @@
 #include "kernels/pointwise/rope.h"
 #include "kernels/pointwise/softcap.h"
 #include "kernels/pointwise/vector_add.h"
+#include "kernels/select/scan.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -27,6 +29,8 @@ typedef struct KernelTable {
     bool (*rope_table)(const RopeTableParams *, Stream);
     bool (*rope)(const RopeParams *, Stream);
     bool (*kv_store)(const KvStoreParams *, Stream);
+    bool (*kv_bounds)(const KvBoundsParams *, Stream);
+    bool (*scan)(const ScanParams *, Stream);
     bool (*attend)(const AttendParams *, Stream);
     bool (*glu)(const GluParams *, Stream);
     bool (*softcap)(const SoftcapParams *, Stream);

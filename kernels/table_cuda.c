@@ -14,6 +14,8 @@ const KernelTable *kernels_cuda(int device, Error *error)
         .rope_table = rope_table_cuda,
         .rope = rope_cuda,
         .kv_store = kv_store_cuda,
+        .kv_bounds = NULL,
+        .scan = NULL,
         .attend = attend_cuda,
         .glu = glu_cuda,
         .softcap = softcap_cuda,

@@ -15,6 +15,8 @@ ROW(matmul, MatmulParams)
 ROW(rope_table, RopeTableParams)
 ROW(rope, RopeParams)
 ROW(kv_store, KvStoreParams)
+ROW(kv_bounds, KvBoundsParams)
+ROW(scan, ScanParams)
 ROW(attend, AttendParams)
 ROW(glu, GluParams)
 ROW(softcap, SoftcapParams)
@@ -30,6 +32,8 @@ const KernelTable *kernels_ref(void)
         .rope_table = run_rope_table,
         .rope = run_rope,
         .kv_store = run_kv_store,
+        .kv_bounds = run_kv_bounds,
+        .scan = run_scan,
         .attend = run_attend,
         .glu = run_glu,
         .softcap = run_softcap,

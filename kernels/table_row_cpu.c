@@ -11,6 +11,8 @@ const KernelTable *ISA(kernels_table)(void)
         .rope_table = ISA(rope_table),
         .rope = ISA(rope),
         .kv_store = ISA(kv_store),
+        .kv_bounds = ISA(kv_bounds),
+        .scan = ISA(scan),
         .attend = ISA(attend),
         .glu = ISA(glu),
         .softcap = ISA(softcap),

@@ -371,6 +371,9 @@ static void write_out(const Job *job, const float *totals)
         const float *total = totals + i * job->partial_floats;
         float *out = job->params->out + (row * job->params->n_heads + head) * v_dim;
         for (uint32_t c = 0; c < v_dim; c++) out[c] = total[dim + 1] == 0 ? 0 : total[c] / total[dim + 1];
+        if (!job->params->lse) continue;
+        float lse = total[dim + 1] == 0 ? -INFINITY : total[dim] + logf(total[dim + 1]);
+        job->params->lse[row * job->params->n_heads + head] = lse;
     }
 }
 
@@ -431,9 +434,18 @@ static void run_items(void *arg, uint32_t worker, size_t first, size_t end)
     }
 }
 
+static bool needs_ref(const AttendParams *params)
+{
+    for (uint32_t s = 0; s < params->n_spans; s++)
+        for (uint32_t h = 0; h < params->n_kv_heads; h++)
+            if (params->spans[s].plans[h].n_bands || params->spans[s].plans[h].positions) return true;
+    return false;
+}
+
 bool ISA(attend)(const AttendParams *params, Stream stream)
 {
     if (params->k_dim > KV_MAX_DIM || params->v_dim > KV_MAX_DIM) return false;
+    if (needs_ref(params)) return attend_ref(params);
     AttendWork work;
     attend_work_begin(&work, params, stream.pool ? threads_count(stream.pool) : 1);
     while (attend_work_next(&work)) parallel_each(stream, work.n_parts, run_items, &work);

@@ -65,7 +65,10 @@ static ChunkRanges chunk_ranges(const AttendTask *task)
     uint32_t sink = task->plan->sink;
     r.sink_end = sink / ATTEND_CHUNK_KEYS + (sink % ATTEND_CHUNK_KEYS != 0);
     if (r.sink_end > r.end) r.sink_end = r.end;
-    r.recent_begin = task->plan->recent ? attend_recent_begin(task->plan, task->first_pos) / ATTEND_CHUNK_KEYS : r.end;
+    uint32_t recent_begin = attend_recent_begin(task->plan, task->first_pos);
+    bool sees_recent = recent_begin <= task->first_pos ||
+                       (task->plan->recent && recent_begin < task->first_pos + task->n_rows);
+    r.recent_begin = sees_recent ? recent_begin / ATTEND_CHUNK_KEYS : r.end;
     if (r.recent_begin < r.sink_end) r.recent_begin = r.sink_end;
     return r;
 }

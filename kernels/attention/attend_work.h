@@ -79,8 +79,10 @@ AttendScratch attend_scratch_at(const AttendWork *work, uint32_t worker);
 /* The first chunk from `chunk` on that a row of the task sees something of; only asked for when there is one. */
 uint32_t attend_task_chunk(const AttendTask *task, uint32_t chunk);
 
-/* The first position that the query at `position` sees by recency: its own + 1 when none. */
+/* The first position that the query at `position` sees by recency: beyond its own when none. */
 static inline uint32_t attend_recent_begin(const AttnPlan *plan, uint32_t position)
 {
-    return plan->recent > position ? 0 : position + 1 - plan->recent;
+    uint32_t begin = plan->recent > position ? 0 : position + 1 - plan->recent;
+    if (plan->positions == POSITIONS_GROUPED) return 0;
+    return begin > plan->recent_from ? begin : plan->recent_from;
 }

@@ -6,9 +6,9 @@
  * rounded. Computed as soon as a page is full, from its keys alone: so they are a function of the stored bytes.
  *
  * Of a slot: KV_PAGE_SECTORS records of kv_bounds_sector_bytes: blocks of 16 channels as [max 16][min 16] bytes, so
- * that a prefix of the channels is a prefix of the bytes; then 16 bytes, of which the first is an exponent e (int8):
- * value = e4m3 * 2^e, e = 0 unless a key is beyond 448. A bound that is not finite is the code 0x7F: it reads as
- * +infinity for the largest and -infinity for the smallest.
+ * that a prefix of the channels is a prefix of the bytes; then 16 bytes: an exponent e (int8), 1 where a bound of the
+ * sector is open and else 0, and zeros. value = e4m3 * 2^e, e = 0 unless a key is beyond 448. The bounds of a channel
+ * in which a key is not finite are open, the code 0x7F: +infinity and -infinity.
  */
 #pragma once
 #include "kernels/attention/kv_page.h"
@@ -36,8 +36,31 @@ typedef struct KvBoundsParams {
     const RopeTurns *turns; /* of the layer */
 } KvBoundsParams;
 
+enum { KV_BOUNDS_BLOCK = 16, KV_BOUNDS_BLOCK_BYTES = 2 * KV_BOUNDS_BLOCK, KV_BOUND_OPEN = 0x7F };
+
+/* The record of a sector (0..3) of a page. */
+LW_INLINE uint8_t *kv_bounds_at(const KvPool *pool, uint32_t page, uint32_t slot, uint32_t sector)
+{
+    char *slots = pool->base + page * pool->page_bytes + pool->bounds_offset;
+    uint32_t k_dim = pool->layout.k_dim;
+    return (uint8_t *)slots + slot * kv_bounds_bytes(k_dim) + sector * kv_bounds_sector_bytes(k_dim);
+}
+
+/* The first page that the rows of a span fill, and the first that they do not. */
+LW_INLINE uint32_t kv_bounds_first_page(const KvSpan *span)
+{
+    return span->first_pos / KV_PAGE_TOKENS;
+}
+
+LW_INLINE uint32_t kv_bounds_end_page(const KvSpan *span)
+{
+    return (span->first_pos + span->n_rows) / KV_PAGE_TOKENS;
+}
+
 /* One sector's bounds as floats. */
 void kv_bounds_get(const KvPool *pool, uint32_t page, uint32_t slot, uint32_t sector, float *ret_max, float *ret_min);
+/* Writes a record from a sector's largest and smallest values, a channel that holds what is not finite having NaNs. */
+void kv_bounds_put(uint8_t *record, uint32_t k_dim, const float *max, const float *min);
 
 bool kv_bounds_ref(const KvBoundsParams *params);
 

@@ -93,6 +93,12 @@ void kv_slot_get(const KvLayout *layout, const char *slot, uint32_t token, float
     get_vector(&v, ret_v);
 }
 
+void kv_slot_get_key(const KvLayout *layout, const char *slot, uint32_t token, float *ret_k)
+{
+    Vector k = vector_of(layout, slot, token, false);
+    get_vector(&k, ret_k);
+}
+
 static void put_byte(KvType type, char *row, uint32_t i, uint8_t q)
 {
     uint8_t *bytes = (uint8_t *)row;

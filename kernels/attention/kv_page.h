@@ -101,6 +101,7 @@ KvLayout kv_layout(KvType type, uint32_t k_dim, uint32_t v_dim);
 
 /* One token (0..63) of a slot, as floats; put: rounds to nearest even or quantises. Plain loops: the definition. */
 void kv_slot_get(const KvLayout *layout, const char *slot, uint32_t token, float *ret_k, float *ret_v);
+void kv_slot_get_key(const KvLayout *layout, const char *slot, uint32_t token, float *ret_k);
 void kv_slot_put(const KvLayout *layout, char *slot, uint32_t token, const float *k, const float *v);
 
 LW_INLINE char *kv_slot_at(const KvPool *pool, uint32_t page, uint32_t slot)

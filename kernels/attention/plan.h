@@ -34,7 +34,7 @@ enum { KV_SECTOR_TOKENS = 16, KV_PAGE_TOKENS = 64, KV_PAGE_SECTORS = KV_PAGE_TOK
 typedef enum PositionRule { POSITIONS_TRUE, POSITIONS_PACKED, POSITIONS_GROUPED } PositionRule;
 
 typedef struct AttnBand {
-    uint32_t first_distance, n_channels; /* a multiple of 16, or the whole head */
+    uint32_t first_distance, n_channels; /* a multiple of 16, at least 16; or the whole head */
 } AttnBand;
 
 typedef struct AttnPlan {
@@ -50,7 +50,8 @@ typedef struct AttnPlan {
 
 LW_INLINE bool plan_sees_range(const AttnPlan *plan, uint32_t query, uint32_t key)
 {
-    return key <= query && (key < plan->sink || (query - key < plan->recent && key >= plan->recent_from));
+    bool is_near = query - key < plan->recent && key >= plan->recent_from;
+    return key <= query && (key < plan->sink || is_near || plan->positions == POSITIONS_GROUPED);
 }
 
 /* The first listed sector from `sector` on, as an index into the list; n_list: there is none. */
@@ -76,4 +77,34 @@ LW_INLINE bool plan_lists(const AttnPlan *plan, uint32_t sector)
 LW_INLINE bool plan_sees(const AttnPlan *plan, uint32_t query, uint32_t key)
 {
     return plan_sees_range(plan, query, key) || (key <= query && plan_lists(plan, key / KV_SECTOR_TOKENS));
+}
+
+/* Where the keys of a sector that the plan shows begin: the position of the first. */
+LW_INLINE uint32_t plan_sector_position(const AttnPlan *plan, uint32_t sector)
+{
+    uint32_t stored = sector * KV_SECTOR_TOKENS, n_sink = plan->sink / KV_SECTOR_TOKENS;
+    if (plan->positions != POSITIONS_PACKED || stored >= plan->recent_from) return stored;
+    uint32_t i = sector < n_sink ? sector : n_sink + plan_find_listed(plan, sector);
+    return plan->recent_from - KV_SECTOR_TOKENS * (n_sink + plan->n_list - i);
+}
+
+/* How far grouped positions turn the key at a position for queries at least `recent` behind it; and such queries. */
+LW_INLINE int64_t plan_grouped_key_turn(const AttnPlan *plan, uint32_t key)
+{
+    return (int64_t)(key / plan->group) - key;
+}
+
+LW_INLINE int64_t plan_grouped_query_turn(const AttnPlan *plan, uint32_t query)
+{
+    return (int64_t)(query / plan->group) + plan->recent - plan->recent / plan->group - query;
+}
+
+/* Channels that scores of a sector which begins at a position take, of queries whose own page is own_page. */
+LW_INLINE uint32_t plan_channels(const AttnPlan *plan, uint32_t own_page, uint32_t sector_position, uint32_t k_dim)
+{
+    uint32_t from = own_page * KV_PAGE_TOKENS, last = sector_position + KV_SECTOR_TOKENS - 1;
+    uint32_t distance = from > last ? from - last : 0, n = k_dim;
+    for (uint32_t i = 0; i < plan->n_bands && plan->bands[i].first_distance <= distance; i++)
+        n = plan->bands[i].n_channels;
+    return n < k_dim ? n : k_dim;
 }

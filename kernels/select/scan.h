@@ -11,11 +11,12 @@
  *   descent_first  the same by the first token of each half, score of the last representative (its paper, Alg. 1)
  *   exact    max of q k; reads keys
  *
- * Positions of a scan (A3): true; relative (RT): every unit's keys at a fixed distance; chunk-indexed (CI): unit i of
- * the list at position i, the query behind the last of them. The last two turn a whole sector, and offsets inside it
- * stay (decision 2). Box and center at true positions turn the query back by the position of the middle of the key's
- * 256-token segment and use only pairs whose wavelength is at least 4 * 256 tokens (decision 3): no bound there, a
- * score.
+ * Positions of a scan (A3): true; relative (RT): every sector at position 0, the query at query_position; chunk-indexed
+ * (CI): the sectors of unit i of the list at position i, the query query_position behind the last unit's. The last two
+ * turn a whole sector, and offsets inside it stay, but for box and center, which know none (decision 2). Box and center
+ * at true positions turn the query back by the middle of the key's 256-token segment and use only pairs whose
+ * wavelength is at least 4 * 256 tokens, and at least 16 channels (decision 3): no bound there, a score.
+ * Rows are averaged as they are turned for the scan: stored ones at true positions, all at one position else.
  */
 #pragma once
 #include "kernels/attention/kv_page.h"
@@ -44,8 +45,7 @@ typedef struct ScanParams {
     uint32_t slot;
     ScanKind kind;
     ScanPositions positions;
-    uint32_t
-        query_position;    /* relative: of the query, the unit's first key being at 0; chunk-indexed: behind the last */
+    uint32_t query_position; /* relative and chunk-indexed */
     uint32_t row_stride;   /* this many consecutive rows are averaged into one query; 1: none (A2: 4) */
     const uint32_t *units; /* [n_units] first sector of each, ascending; all closed or unquantised, and complete */
     uint32_t n_units, unit_sectors;

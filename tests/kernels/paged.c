@@ -3,6 +3,7 @@
 #include "tests/support/weights.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,9 @@ static void *must(void *p)
 static KvPool new_pool(const PagedShape *shape, KvType type, uint32_t n_pages)
 {
     KvPool pool = {.layout = kv_layout(type, shape->k_dim, shape->v_dim)};
-    pool.page_bytes = (shape->n_kv_heads + SPARE_SLOTS) * pool.layout.slot_bytes;
+    size_t n_slots = shape->n_kv_heads + SPARE_SLOTS;
+    pool.bounds_offset = n_slots * pool.layout.slot_bytes;
+    pool.page_bytes = pool.bounds_offset + n_slots * (kv_bounds_bytes(shape->k_dim) + 63) / 64 * 64;
     pool.base = must(malloc(pool.page_bytes * n_pages + 1));
     memset(pool.base, 0xFF, pool.page_bytes * n_pages + 1);
     return pool;
@@ -28,6 +31,18 @@ static float *floats(uint64_t *seed, size_t n, float scale)
     float *x = must(malloc((n + 1) * sizeof *x));
     random_floats(seed, x, n, scale);
     return x;
+}
+
+static void make_turns(Paged *paged)
+{
+    uint32_t n_pairs = paged->shape.k_dim / 2;
+    paged->turns = (RopeTurns){.n_pairs = n_pairs, .n_coarse = PAGED_MAX_TURN / ROPE_TURNS_FINE};
+    paged->turns.theta = paged->theta = must(malloc((n_pairs + 1) * sizeof(double)));
+    paged->turns.fine = paged->fine = must(malloc(((size_t)ROPE_TURNS_FINE * n_pairs + 1) * 2 * sizeof(float)));
+    paged->turns.coarse = paged->coarse =
+        must(malloc(((size_t)paged->turns.n_coarse * n_pairs + 1) * 2 * sizeof(float)));
+    for (uint32_t j = 0; j < n_pairs; j++) paged->theta[j] = pow(1e4, -(double)(n_pairs - 1 - j) / n_pairs);
+    rope_turns_fill(&paged->turns, paged->fine, paged->coarse);
 }
 
 Paged *paged_new(PagedShape shape, uint32_t n_tokens, uint64_t seed)
@@ -48,6 +63,7 @@ Paged *paged_new(PagedShape shape, uint32_t n_tokens, uint64_t seed)
     paged->classes = &paged->pages;
     for (uint32_t h = 0; h < shape.n_kv_heads; h++) paged->heads[h].slot = shape.n_kv_heads - h;
     paged_set_plan(paged, (AttnPlan){.recent = PLAN_ALL});
+    make_turns(paged);
     paged->k = floats(&seed, (size_t)n_tokens * shape.n_kv_heads * shape.k_dim, 1);
     paged->v = floats(&seed, (size_t)n_tokens * shape.n_kv_heads * shape.v_dim, 1);
     paged->q = floats(&seed, (size_t)n_tokens * shape.n_heads * shape.k_dim, 4);
@@ -63,6 +79,9 @@ void paged_free(Paged *paged)
     free(paged->image_pool.base);
     free(paged->numbers);
     free(paged->images);
+    free(paged->theta);
+    free(paged->fine);
+    free(paged->coarse);
     free(paged->k);
     free(paged->v);
     free(paged->q);
@@ -129,6 +148,8 @@ float *paged_attend(const PagedRun *run, const PagedRows *rows, uint32_t n)
                            .v_dim = s->v_dim,
                            .scale = run->scale > 0 ? run->scale : 0.3f,
                            .softcap = run->softcap,
+                           .lse = run->lse,
+                           .turns = &rows->paged->turns,
                            .scratch = must(malloc(attend_scratch_bytes(n_workers, s->n_heads, dim, context)))};
     cr_assert(run->attend(&params, run->stream));
     free(params.scratch);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A sequence whose keys and values lie in pages, for tests of the attention kernels: random numbers, stored by the
- * reference in one piece; page numbers in no order. What was never written reads as NaN.
+ * reference in one piece; page numbers in no order. What was never written reads as NaN. Pages have room for key
+ * bounds, which nothing computes.
  */
 #pragma once
 #include "kernels/attention/attend.h"
 #include "kernels/attention/kv_store.h"
 #include "kernels/table.h"
 
-enum { PAGED_MAX_HEADS = 80 };
+enum { PAGED_MAX_HEADS = 80, PAGED_MAX_TURN = 1 << 17 };
 
 typedef struct PagedShape {
     KvType type;
@@ -22,10 +23,13 @@ typedef struct Paged {
     const KvPages *classes; /* what spans get: pages at first */
     KvHead heads[PAGED_MAX_HEADS];
     AttnPlan plans[PAGED_MAX_HEADS]; /* all dense at first */
+    RopeTurns turns; /* of base 10000, to PAGED_MAX_TURN tokens */
     uint32_t n_tokens, n_pages;
     uint32_t *numbers, *images; /* what pages points to */
     float *k, *v;               /* [n_tokens, n_kv_heads, dim] */
     float *q;                   /* [n_tokens, n_heads, k_dim] */
+    double *theta;              /* what turns points to */
+    float *fine, *coarse;
 } Paged;
 
 Paged *paged_new(PagedShape shape, uint32_t n_tokens, uint64_t seed);
@@ -46,6 +50,7 @@ typedef struct PagedRun {
     Stream stream;
     float softcap;
     float scale; /* 0: 0.3 */
+    float *lse;  /* [rows, n_heads] or NULL */
 } PagedRun;
 
 /* Runs a batch of sequences of one shape; the caller frees out [rows, n_heads, v_dim]. */
