@@ -90,6 +90,7 @@ typedef struct Config {
     bool tensors;      /* inspect --tensors: list them all */
     bool wavelength;   /* inspect: what wavelength windows prune */
     float wavelength_k;
+    const char *rope; /* KIND=FACTOR; NULL: the model's own */
     /* bench */
     ConfigList prefill, depth; /* tokens */
     ConfigList batch;          /* sequences */

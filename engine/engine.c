@@ -156,7 +156,8 @@ static bool open_all(Engine *engine, const EngineParams *params, Error *error)
 {
     const BindProgress progress = {params->progress, params->progress_arg};
     return gguf_open(params->model_path, &engine->gguf, error) && family_find(engine->gguf, &engine->family, error) &&
-           family_read_shape(engine->family, engine->gguf, &engine->shape, error) && set_limits(engine, error) &&
+           family_read_shape(engine->family, engine->gguf, &engine->shape, error) &&
+           rope_override_apply(params->rope, &engine->shape, error) && set_limits(engine, error) &&
            weights_bind(engine->family, &engine->shape, engine->gguf, progress, &engine->weights, error) &&
            smooth_weights(engine, error) && open_tokenizer(engine, error) && open_chat_template(engine, error) &&
            open_memory(engine, error);

@@ -9,6 +9,7 @@
 #include "engine/batch.h"
 #include "engine/kv/kv_class.h"
 #include "engine/model/family.h"
+#include "engine/model/rope_override.h"
 #include "engine/select/policy.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
@@ -24,6 +25,7 @@ typedef struct EngineParams {
     uint64_t kv_bytes;          /* of all pages together; 0: enough for max_sequences full contexts */
     const AttnPolicy *policies; /* [n_policies], kept by the caller until engine_close; NULL: dense alone */
     uint32_t n_policies;
+    const RopeOverride *rope; /* other positions and a longer context; NULL: the model's own */
     const char *roles;       /* "NAME=PATH,...": a policy for each such file behind the dense one; without policies */
     uint32_t max_batch_rows; /* rows of one forward pass */
     uint32_t max_logit_rows; /* rows with logits of one forward pass */

@@ -82,12 +82,20 @@ static uint64_t mix_key_norms(const Engine *engine, uint64_t hash)
     return hash;
 }
 
+/* How keys were rotated: a longer context or other positions may have other wavelengths. */
+static uint64_t mix_rope(const Engine *engine, uint64_t hash)
+{
+    size_t n_pairs = engine->shape.rope_dim / 2;
+    hash = mix_bytes(hash, engine->weights.rope.theta, n_pairs * sizeof(double));
+    hash = mix_bytes(hash, engine->weights.window_rope.theta, n_pairs * sizeof(double));
+    return mix_bytes(hash, &engine->shape.rope_magnitude, sizeof engine->shape.rope_magnitude);
+}
+
 uint64_t engine_policy_fingerprint(const Engine *engine, PolicyId id)
 {
     const AttnPolicy *policy = &engine->policies[id];
     const KvPolicyMap *map = &engine->classes.policies[id];
-    bool is_long = engine->shape.rope_context > engine->shape.rope_original_context; /* other factors, for some */
-    uint64_t hash = mix_number(mix_number(START, LAYOUT_VERSION), engine->shape.rope_original_context && is_long);
+    uint64_t hash = mix_rope(engine, mix_number(START, LAYOUT_VERSION));
     hash = mix_text(hash, policy->name, strlen(policy->name));
     hash = mix_text(hash, engine->kernels->name, strlen(engine->kernels->name));
     hash = mix_key_norms(engine, hash);

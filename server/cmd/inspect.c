@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cmd/inspect.h"
+#include "engine/model/rope_override.h"
 #include "engine/model/weights.h"
 #include "base/utf8.h"
 #include "server/cmd/cmd.h"
@@ -110,6 +111,13 @@ static bool print_inspection(Inspection *inspection, Error *error)
     return written;
 }
 
+static bool override_rope(const Config *config, ModelShape *shape, Error *error)
+{
+    RopeOverride rope;
+    return !config->rope ||
+           (rope_override_parse(config->rope, &rope, error) && rope_override_apply(&rope, shape, error));
+}
+
 static bool inspect_file(const Config *config, Error *error)
 {
     Gguf *gguf;
@@ -119,7 +127,7 @@ static bool inspect_file(const Config *config, Error *error)
     ModelShape shape;
     if (family_find(gguf, &family, &inspection.shape_error) &&
         family_read_shape(family, gguf, &shape, &inspection.shape_error) &&
-        weights_check_types(gguf, &inspection.shape_error))
+        override_rope(config, &shape, &inspection.shape_error) && weights_check_types(gguf, &inspection.shape_error))
         inspection.shape = &shape;
     count_types(&inspection);
     bool printed = print_inspection(&inspection, error);
@@ -129,8 +137,8 @@ static bool inspect_file(const Config *config, Error *error)
 
 static bool inspect_named(const Config *config, Error *error)
 {
-    const ModelShape *shape = shape_by_name(config->shape);
-    if (!shape) {
+    const ModelShape *named = shape_by_name(config->shape);
+    if (!named) {
         char names[256] = "";
         for (size_t i = 0; shape_name_at(i); i++) {
             size_t n = strlen(names);
@@ -139,7 +147,9 @@ static bool inspect_named(const Config *config, Error *error)
         return error_set_param(error, ERR_NOT_FOUND, "shape", "no shape is named '%s'; there are %s", config->shape,
                                names);
     }
-    Inspection inspection = {.config = config, .shape = shape, .n_params = shape->n_params};
+    ModelShape shape = *named;
+    if (!override_rope(config, &shape, error)) return false;
+    Inspection inspection = {.config = config, .shape = &shape, .n_params = shape.n_params};
     return print_inspection(&inspection, error);
 }
 

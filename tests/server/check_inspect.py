@@ -58,6 +58,11 @@ gemma = json.loads(inspect("--shape", "gemma3-270m", "--wavelength", "--json", "
 check("layers without windows", gemma["layers"] == 3 and gemma["k"] == 4 and gemma["table"][0]["channels"] == 256)
 scaled = json.loads(inspect("--shape", "llama-3.2-3b", "--wavelength", "--json", "-c", "8K").stdout)["wavelength"]
 check("no closed form of scaled wavelengths", scaled["closed_form"] is None)
+stretched = json.loads(inspect("--shape", "qwen2.5-0.5b", "--wavelength", "--json", "--rope", "yarn=5").stdout)
+check("yarn", round(stretched["wavelength"]["exact"]["prefill"]["pruned"], 4) == 0.5377 and
+      stretched["shape"]["train_context"] == 160 << 10 and stretched["shape"]["rope_yarn_factor"] == 5)
+bad_rope = inspect("--shape", "qwen2.5-0.5b", "--rope", "yarn")
+check("no factor", bad_rope.returncode == 1 and "a factor from 1" in bad_rope.stderr and not bad_rope.stdout)
 own = json.loads(inspect("-m", model, "--wavelength", "--json").stdout)["wavelength"]
 check("wavelengths of a file", own["table"] == [{"first_distance": 0, "channels": 16}] and own["context"] == 512)
 check("wavelength text", "by its closed form" in inspect("-m", model, "--wavelength").stdout and
