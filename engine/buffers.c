@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine_state.h"
+#include "engine/device_step.h"
 #include "engine/select/planner.h"
 
-#include <sys/mman.h>
+enum { BUFFER_ALIGNMENT = 256 };
 
-enum { BUFFER_ALIGNMENT = 64 };
-
-/* Hands out pieces of a mapping; with base NULL it only adds up their sizes. */
+/* Hands out pieces of memory; with base NULL it only adds up their sizes. */
 typedef struct Carver {
     char *base;
     size_t used_bytes;
@@ -34,9 +33,29 @@ static size_t max_size(size_t a, size_t b)
 static size_t matmul_scratch_max(const Engine *engine)
 {
     const ModelShape *s = &engine->shape;
-    uint32_t rows = engine->params.max_batch_rows;
-    size_t bytes = max_size(matmul_scratch_bytes(rows, s->n_embd), matmul_scratch_bytes(rows, s->n_ff));
-    return max_size(bytes, matmul_scratch_bytes(rows, s->n_heads * s->v_dim));
+    const uint32_t cols[] = {s->n_embd, s->n_ff, s->n_heads * s->v_dim}, rows[] = {1, engine->params.max_batch_rows};
+    size_t bytes = 0; /* on a device many rows may need less than a few */
+    for (uint32_t i = 0; i < 3; i++) {
+        bytes = max_size(bytes, engine->device->ops->matmul_scratch(rows[0], cols[i]));
+        bytes = max_size(bytes, engine->device->ops->matmul_scratch(rows[1], cols[i]));
+        if (rows[1] > MATMUL_CUDA_ROWS)
+            bytes = max_size(bytes, engine->device->ops->matmul_scratch(MATMUL_CUDA_ROWS, cols[i]));
+    }
+    return bytes;
+}
+
+static size_t attend_scratch_max(const Engine *engine)
+{
+    const ModelShape *s = &engine->shape;
+    const EngineParams *p = &engine->params;
+    const AttendNeed need = {.n_workers = p->n_threads,
+                             .context = p->context,
+                             .split_rows = device_step_split_rows(engine),
+                             .is_deterministic = p->is_deterministic,
+                             .n_heads = s->n_heads,
+                             .n_kv_heads = s->n_kv_heads,
+                             .max_dim = s->head_dim > s->v_dim ? s->head_dim : s->v_dim};
+    return engine->device->ops->attend_scratch(&need);
 }
 
 /* The tables for angles of sliding-window layers are there when these turn by a base of their own. */
@@ -46,22 +65,22 @@ static float *carve_window_table(const Engine *engine, Carver *carver)
     return engine->shape.window_rope_base ? carve(carver, n, sizeof(float)) : NULL;
 }
 
-static Pass lay_out_pass(const Engine *engine, Carver *carver)
+static Pass lay_out_pass(const Engine *engine, Carver *host, Carver *device)
 {
     size_t rows = engine->params.max_batch_rows;
-    return (Pass){.spans = carve(carver, engine->params.max_sequences, sizeof(BatchSpan)),
-                  .rows_done = carve(carver, engine->shape.n_layers, sizeof(uint32_t)),
-                  .positions = carve(carver, rows, sizeof(uint32_t)),
-                  .x = carve(carver, rows * engine->shape.n_embd, sizeof(float)),
-                  .cos_sin = carve(carver, rows * engine->shape.rope_dim, sizeof(float)),
-                  .window_cos_sin = carve_window_table(engine, carver)};
+    return (Pass){.spans = carve(host, engine->params.max_sequences, sizeof(BatchSpan)),
+                  .rows_done = carve(host, engine->shape.n_layers, sizeof(uint32_t)),
+                  .tokens = carve(host, rows, sizeof(uint32_t)),
+                  .positions = carve(host, rows, sizeof(uint32_t)),
+                  .x = carve(device, rows * engine->shape.n_embd, sizeof(float)),
+                  .cos_sin = carve(device, rows * engine->shape.rope_dim, sizeof(float)),
+                  .window_cos_sin = carve_window_table(engine, device)};
 }
 
 static void lay_out_step(Engine *engine, Carver *carver)
 {
     const ModelShape *s = &engine->shape;
-    const EngineParams *p = &engine->params;
-    size_t rows = p->max_batch_rows, max_dim = max_size(s->head_dim, s->v_dim);
+    size_t rows = engine->params.max_batch_rows;
     engine->buf = (StepBuffers){
         .normed = carve(carver, rows * s->n_embd, sizeof(float)),
         .q = carve(carver, rows * s->n_heads * s->head_dim, sizeof(float)),
@@ -71,29 +90,28 @@ static void lay_out_step(Engine *engine, Carver *carver)
         .gate = carve(carver, rows * s->n_ff, sizeof(float)),
         .up = carve(carver, rows * s->n_ff, sizeof(float)),
         .matmul_scratch = carve(carver, matmul_scratch_max(engine), 1),
-        .attention_scratch =
-            carve(carver, attend_scratch_bytes(p->n_threads, s->n_heads, (uint32_t)max_dim, p->context), 1),
+        .attention_scratch = carve(carver, attend_scratch_max(engine), 1),
     };
 }
 
-static void lay_out(Engine *engine, Carver *carver)
+static void lay_out(Engine *engine, Carver *host, Carver *device)
 {
     const ModelShape *s = &engine->shape;
     const EngineParams *p = &engine->params;
     size_t n_heads = (size_t)s->n_layers * s->n_kv_heads;
-    engine->plans = carve(carver, engine->n_policies * N_ROW_KINDS * n_heads, sizeof *engine->plans);
-    engine->passes = carve(carver, p->max_passes, sizeof *engine->passes);
+    engine->plans = carve(host, engine->n_policies * N_ROW_KINDS * n_heads, sizeof *engine->plans);
+    engine->passes = carve(host, p->max_passes, sizeof *engine->passes);
     for (uint32_t i = 0; i < p->max_passes; i++) {
-        Pass pass = lay_out_pass(engine, carver);
-        if (carver->base) engine->passes[i] = pass;
+        Pass pass = lay_out_pass(engine, host, device);
+        if (host->base) engine->passes[i] = pass;
     }
-    engine->seq_pass = carve(carver, p->max_sequences, sizeof *engine->seq_pass);
-    lay_out_step(engine, carver);
-    engine->spans = carve(carver, p->max_sequences, sizeof *engine->spans);
-    engine->span_heads = carve(carver, p->max_sequences, sizeof *engine->span_heads);
-    engine->span_seqs = carve(carver, p->max_sequences, sizeof *engine->span_seqs);
-    engine->hidden = carve(carver, (size_t)p->max_logit_rows * s->n_embd, sizeof(float));
-    engine->logits = carve(carver, (size_t)p->max_logit_rows * s->n_vocab, sizeof(float));
+    engine->seq_pass = carve(host, p->max_sequences, sizeof *engine->seq_pass);
+    lay_out_step(engine, device);
+    engine->piece_spans = carve(host, p->max_sequences, sizeof *engine->piece_spans);
+    engine->spans = carve(host, p->max_sequences, sizeof *engine->spans);
+    engine->span_seqs = carve(host, p->max_sequences, sizeof *engine->span_seqs);
+    engine->hidden = carve(device, (size_t)p->max_logit_rows * s->n_embd, sizeof(float));
+    engine->logits = carve(device, (size_t)p->max_logit_rows * s->n_vocab, sizeof(float));
 }
 
 static void fill_tables(Engine *engine)
@@ -106,27 +124,45 @@ static void fill_tables(Engine *engine)
     for (SeqId seq = 0; seq < engine->params.max_sequences; seq++) engine->seq_pass[seq] = PASS_NONE;
 }
 
+static bool measure(Engine *engine, size_t *ret_host, size_t *ret_device, Error *error)
+{
+    Carver host = {0}, device = {0};
+    lay_out(engine, &host, &device);
+    *ret_host = host.used_bytes;
+    *ret_device = device.used_bytes;
+    return !(host.overflow || device.overflow) ||
+           error_set(error, ERR_NO_MEMORY, "no memory for the buffers of a step of %u rows",
+                     engine->params.max_batch_rows);
+}
+
+bool buffers_device_bytes(const Engine *engine, uint64_t *ret_bytes, Error *error)
+{
+    Engine copy = *engine;
+    size_t host, device;
+    if (!measure(&copy, &host, &device, error)) return false;
+    *ret_bytes = device;
+    return true;
+}
+
 bool buffers_new(Engine *engine, Error *error)
 {
-    Carver measure = {0};
-    lay_out(engine, &measure);
-    size_t bytes = measure.used_bytes;
-    void *slab = measure.overflow
-                     ? MAP_FAILED
-                     : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (slab == MAP_FAILED)
+    Device *device = engine->device, *host = device_host();
+    if (!measure(engine, &engine->slab_bytes, &engine->device_slab_bytes, error)) return false;
+    engine->slab = host->ops->alloc(host, engine->slab_bytes);
+    engine->device_slab = device->ops->alloc(device, engine->device_slab_bytes);
+    if (!engine->slab || !engine->device_slab)
         return error_set(error, ERR_NO_MEMORY, "no memory for the buffers of a step of %u rows",
                          engine->params.max_batch_rows);
-    engine->slab = slab;
-    engine->slab_bytes = bytes;
-    Carver real = {.base = slab};
-    lay_out(engine, &real);
+    Carver of_host = {.base = engine->slab}, of_device = {.base = engine->device_slab};
+    lay_out(engine, &of_host, &of_device);
+    engine->host_logits = engine->logits;
     fill_tables(engine);
     return true;
 }
 
 void buffers_free(Engine *engine)
 {
-    if (engine->slab) munmap(engine->slab, engine->slab_bytes);
-    engine->slab = NULL;
+    if (engine->slab) device_host()->ops->free(device_host(), engine->slab, engine->slab_bytes);
+    if (engine->device_slab) engine->device->ops->free(engine->device, engine->device_slab, engine->device_slab_bytes);
+    engine->slab = engine->device_slab = NULL;
 }

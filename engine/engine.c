@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/engine_state.h"
+#include "engine/device_budget.h"
+#include "engine/device_step.h"
 #include "engine/model/smooth.h"
 #include "engine/select/roles.h"
 
@@ -38,7 +39,7 @@ static bool set_limits(Engine *engine, Error *error)
     if (p->max_passes == 0) p->max_passes = 1;
     if (p->max_logit_rows > p->max_batch_rows) p->max_logit_rows = p->max_batch_rows;
     if (p->n_threads == 0) p->n_threads = threads_available();
-    engine->kernels = p->kernels ? p->kernels : kernels_cpu();
+    engine->kernels = p->kernels ? p->kernels : engine->device->is_host ? kernels_cpu() : engine->device->kernels;
     return true;
 }
 
@@ -135,14 +136,39 @@ static bool set_budget(Engine *engine, Error *error)
                            (unsigned long long)(p->kv_bytes >> 20), fitting_context(engine, p->kv_bytes));
 }
 
+static bool open_host_memory(Engine *engine, Error *error)
+{
+    return set_budget(engine, error) &&
+           kv_memory_new(&engine->classes, engine->params.kv_bytes, &engine->memory, error);
+}
+
+/* What fits is known before the weights go over. */
+static bool open_device_memory(Engine *engine, Error *error)
+{
+    const EngineParams *p = &engine->params;
+    KvShare *shares = arena_array(&engine->arena, engine->classes.n_classes, sizeof *shares);
+    if (!shares) return error_set(error, ERR_NO_MEMORY, "no memory for the shares of the classes");
+    if (!device_budget_check(engine, error) || !device_budget_share(engine, shares, error) ||
+        !device_weights_init(engine->device, engine->stream.pool, &engine->shape, &engine->weights,
+                             (BindProgress){p->progress, p->progress_arg}, &engine->on_device, error))
+        return false;
+    engine->run_weights = &engine->on_device.weights;
+    return kv_memory_new_on(engine->device, &engine->classes, shares, &engine->memory, error);
+}
+
 static bool open_memory(Engine *engine, Error *error)
 {
-    if (!set_policies(engine, error) || !set_budget(engine, error)) return false;
+    Device *device = engine->device;
     const EngineParams *p = &engine->params;
-    if (!kv_memory_new(&engine->classes, p->kv_bytes, &engine->memory, error)) return false;
-    const KvSeqsParams seqs = {&engine->classes, engine->memory, p->context, p->max_sequences};
+    engine->run_weights = &engine->weights;
+    engine->stream = device->stream;
+    if (!set_policies(engine, error) || !threads_new(p->n_threads, &engine->stream.pool, error) ||
+        !(device->is_host ? open_host_memory(engine, error) : open_device_memory(engine, error)))
+        return false;
+    const KvSeqsParams seqs = {&engine->classes, engine->memory, p->context, p->max_sequences,
+                               device->is_host ? NULL : device};
     return kv_seqs_new(&seqs, &engine->seqs, error) && buffers_new(engine, error) &&
-           threads_new(p->n_threads, &engine->stream.pool, error);
+           (device->is_host || device_step_new(engine, error));
 }
 
 /* Where a scale has 16 steps for all channels of a key. */
@@ -154,7 +180,7 @@ static bool smooth_weights(Engine *engine, Error *error)
 
 static bool open_all(Engine *engine, const EngineParams *params, Error *error)
 {
-    const BindProgress progress = {params->progress, params->progress_arg};
+    const BindProgress progress = {engine->device->is_host ? params->progress : NULL, params->progress_arg};
     return gguf_open(params->model_path, &engine->gguf, error) && family_find(engine->gguf, &engine->family, error) &&
            family_read_shape(engine->family, engine->gguf, &engine->shape, error) &&
            rope_override_apply(params->rope, &engine->shape, error) && set_limits(engine, error) &&
@@ -169,6 +195,8 @@ bool engine_open(const EngineParams *params, Engine **ret_engine, Error *error)
     Engine *engine = calloc(1, sizeof *engine);
     if (!engine) return error_set(error, ERR_NO_MEMORY, "no memory for the engine");
     engine->params = *params;
+    engine->device = params->device ? params->device : device_host();
+    device_use(engine->device);
     arena_init(&engine->arena, ARENA_BLOCK_BYTES, SIZE_MAX);
     if (!open_all(engine, params, error)) {
         engine_close(engine);
@@ -181,10 +209,13 @@ bool engine_open(const EngineParams *params, Engine **ret_engine, Error *error)
 void engine_close(Engine *engine)
 {
     if (!engine) return;
+    device_use(engine->device);
     threads_free(engine->stream.pool);
+    device_step_free(engine);
     buffers_free(engine);
     kv_seqs_free(engine->seqs);
     kv_memory_free(engine->memory);
+    device_weights_done(engine->device, &engine->on_device);
     kv_classes_done(&engine->classes);
     arena_done(&engine->arena);
     chat_template_free(engine->chat_template);
@@ -236,7 +267,12 @@ uint32_t engine_max_logit_rows(const Engine *engine)
 
 const char *engine_device_name(const Engine *engine)
 {
-    return engine->kernels->name;
+    return engine->device->is_host ? engine->kernels->name : engine->device->name;
+}
+
+bool engine_is_on_device(const Engine *engine)
+{
+    return !engine->device->is_host;
 }
 
 void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg)

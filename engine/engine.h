@@ -23,6 +23,9 @@ typedef struct EngineParams {
     uint32_t max_sequences;     /* open at once */
     uint32_t max_passes;        /* open at once; 0: 1 */
     uint64_t kv_bytes;          /* of all pages together; 0: enough for max_sequences full contexts */
+    struct Device *device;      /* kept by the caller until engine_close; NULL: the host */
+    uint64_t device_bytes;      /* of the device, for weights, buffers and pages together; 0: 0.9 of what it has */
+    bool is_deterministic;      /* on a device: a row's bits do not depend on the batch */
     const AttnPolicy *policies; /* [n_policies], kept by the caller until engine_close; NULL: dense alone */
     uint32_t n_policies;
     const RopeOverride *rope; /* other positions and a longer context; NULL: the model's own */
@@ -32,7 +35,7 @@ typedef struct EngineParams {
     uint32_t n_threads;      /* 0: all that are available */
     KvTypes kv_types;        /* of the keys and values of each class */
     uint32_t rank, world;    /* tensor parallel; 0, 1 */
-    const struct KernelTable *kernels;            /* NULL: the best for this machine */
+    const struct KernelTable *kernels;            /* NULL: the device's, or the best for this machine */
     void (*progress)(void *arg, double fraction); /* may be NULL; called from engine_open's thread */
     void *progress_arg;
 } EngineParams;
@@ -49,6 +52,7 @@ uint32_t engine_context(const Engine *engine);
 uint32_t engine_max_batch_rows(const Engine *engine);
 uint32_t engine_max_logit_rows(const Engine *engine);
 const char *engine_device_name(const Engine *engine);
+bool engine_is_on_device(const Engine *engine); /* not on the host */
 /*
  * Numbers by which files of pages know their own: of the model (metadata, tensors, some of their bytes), and of all
  * else that the bytes of a policy's pages depend on (policy, classes, types, layout, kernels). Milliseconds.
@@ -125,5 +129,5 @@ LW_CHECK bool engine_forward(Engine *engine, const Batch *batch, float **ret_log
  * projection. NULL: none.
  */
 void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg);
-/* trace(arg, ...) sees the attention of every layer; NULL: nobody does, at no cost. */
+/* trace(arg, ...) sees the attention of every layer that the host computes; NULL: nobody does, at no cost. */
 void engine_set_trace(Engine *engine, TraceCall trace, void *arg);

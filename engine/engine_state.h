@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an engine is made of: shared by the files of engine/ itself, for nobody else. */
 #pragma once
+#include "engine/device_weights.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_seq.h"
 #include "engine/model/block.h"
+
+typedef struct DeviceStep DeviceStep;
 
 #define N_ROW_KINDS 2 /* of RowKind */
 #define SEQ_NONE UINT32_MAX
@@ -12,14 +15,34 @@
 /* One batch between begin and end. */
 typedef struct Pass {
     bool is_open;
+    bool is_step;    /* on a device: one row of each sequence, to run as a whole with its logits (device_step.h) */
+    bool has_logits; /* it has */
     uint32_t n_rows, n_spans;
-    BatchSpan *spans;      /* [max_sequences]; seq is SEQ_NONE where it was closed */
-    uint32_t *rows_done;   /* [n_layers] */
-    uint32_t *positions;   /* [max_batch_rows] */
+    BatchSpan *spans;    /* [max_sequences]; seq is SEQ_NONE where it was closed */
+    uint32_t *rows_done; /* [n_layers] */
+    uint32_t *tokens;    /* [max_batch_rows] */
+    uint32_t *positions; /* [max_batch_rows] */
+    /* Where the engine computes. */
     float *x;              /* [max_batch_rows, n_embd] */
     float *cos_sin;        /* [max_batch_rows, rope_dim / 2, 2] */
     float *window_cos_sin; /* the same or NULL */
 } Pass;
+
+/* The part of a span that lies in the rows of a piece; rows count from the first of them. */
+typedef struct PieceSpan {
+    SeqId seq;
+    RowKind kind;
+    uint32_t first_row, n_rows, first_pos;
+    bool is_split; /* KvSpan.is_split */
+} PieceSpan;
+
+/* Rows that go through layers together. */
+typedef struct Piece {
+    uint32_t n_spans, first_layer;
+    const KvSpan *spans;   /* where the engine computes: of first_layer, and of each further one layer_stride behind */
+    uint32_t layer_stride; /* 0: they are set for each layer */
+    KvLaunch launch;
+} Piece;
 
 struct Engine {
     EngineParams
@@ -32,6 +55,10 @@ struct Engine {
     Tokenizer *tokenizer;
     ChatTemplate *chat_template;
     Error chat_template_error; /* ERR_NONE: none */
+    Device *device;
+    DeviceWeights on_device;         /* nothing where the host computes */
+    const ModelWeights *run_weights; /* what the kernels read: weights, or on_device.weights */
+    DeviceStep *step;                /* NULL where the host computes */
     const KernelTable *kernels;
     Stream stream;
     Arena arena;                /* of policies that were read from files */
@@ -45,27 +72,36 @@ struct Engine {
     TraceCall trace; /* NULL: none */
     void *trace_arg;
 
-    /* One mapping, carved by buffers_new. */
-    void *slab;
-    size_t slab_bytes;
-    AttnPlan *plans;       /* [n_policies, N_ROW_KINDS, n_layers, n_kv_heads] */
-    Pass *passes;          /* [max_passes] */
-    PassId *seq_pass;      /* [max_sequences]; PASS_NONE: in no pass */
-    StepBuffers buf;       /* of the piece that runs; a piece of a layer runs to its end */
-    KvSpan *spans;         /* [max_sequences] of the piece that runs */
-    SpanHeads *span_heads; /* [max_sequences] */
-    SeqId *span_seqs;      /* [max_sequences] */
-    float *hidden;         /* [max_logit_rows, n_embd] */
-    float *logits;         /* [max_logit_rows, n_vocab] */
+    /* Carved by buffers_new out of one piece of the host's memory and one of the device's. */
+    void *slab, *device_slab;
+    size_t slab_bytes, device_slab_bytes;
+    AttnPlan *plans;        /* [n_policies, N_ROW_KINDS, n_layers, n_kv_heads] */
+    Pass *passes;           /* [max_passes] */
+    PassId *seq_pass;       /* [max_sequences]; PASS_NONE: in no pass */
+    PieceSpan *piece_spans; /* [max_sequences] of the piece that runs */
+    KvSpan *spans;          /* [max_sequences] the same for the kernels of the host */
+    SeqId *span_seqs;       /* [max_sequences] */
+    float *host_logits;     /* [max_logit_rows, n_vocab] */
+    /* Where the engine computes. */
+    StepBuffers buf; /* of the piece that runs; a piece of a layer runs to its end */
+    float *hidden;   /* [max_logit_rows, n_embd] */
+    float *logits;   /* [max_logit_rows, n_vocab]; host_logits where the host computes */
 };
 
+/* What buffers_new will take of a device. */
+LW_CHECK bool buffers_device_bytes(const Engine *engine, uint64_t *ret_bytes, Error *error);
 LW_CHECK bool buffers_new(Engine *engine, Error *error);
 void buffers_free(Engine *engine);
 
-/* The layers of a pass (forward.c); false: a kernel failed. */
-LW_CHECK bool forward_embed(const Engine *engine, const Pass *pass, const uint32_t *tokens);
-LW_CHECK bool forward_layer(const Engine *engine, const Pass *pass, uint32_t layer, uint32_t first_row,
-                            uint32_t n_rows);
+/* The layers of a pass (forward.c); false: a kernel failed. ids, positions: [pass->n_rows], where it computes. */
+LW_CHECK bool forward_embed(const Engine *engine, const Pass *pass, const uint32_t *ids, const uint32_t *positions);
+/* The spans of rows [first_row, first_row + n_rows), for layers from first_layer on. */
+LW_CHECK bool forward_piece(Engine *engine, const Pass *pass, const WorkItem *item, Piece *ret_piece);
+LW_CHECK bool forward_layer(const Engine *engine, const Pass *pass, const Piece *piece, uint32_t layer,
+                            uint32_t first_row, uint32_t n_rows);
+/* x: [n_rows, n_embd] of the residual stream; into engine->logits. */
+LW_CHECK bool forward_output(const Engine *engine, const float *x, uint32_t n_rows);
+/* Of the rows that want them, into engine->host_logits. */
 LW_CHECK bool forward_logits(const Engine *engine, const Pass *pass);
 
 /* Rows with logits of a span: the last ones. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/device_step.h"
 #include "engine/engine_state.h"
 
-#include <string.h>
-
-static bool fill_rope_table(const Engine *engine, const Pass *pass, const RopeOrder *order, float *cos_sin)
+static bool fill_rope_table(const Engine *engine, const Pass *pass, const RopeOrder *order, const uint32_t *positions,
+                            float *cos_sin)
 {
     const RopeTableParams rope = {.theta = order->theta,
-                                  .positions = pass->positions,
+                                  .positions = positions,
                                   .cos_sin = cos_sin,
                                   .n_tokens = pass->n_rows,
                                   .n_pairs = engine->shape.rope_dim / 2,
@@ -14,84 +14,97 @@ static bool fill_rope_table(const Engine *engine, const Pass *pass, const RopeOr
     return engine->kernels->rope_table(&rope, engine->stream);
 }
 
-bool forward_embed(const Engine *engine, const Pass *pass, const uint32_t *tokens)
+bool forward_embed(const Engine *engine, const Pass *pass, const uint32_t *ids, const uint32_t *positions)
 {
-    const Matrix *table = &engine->weights.token_embd;
+    const ModelWeights *weights = engine->run_weights;
+    const Matrix *table = &weights->token_embd;
     const EmbedParams embed = {.table = table->data,
                                .type = table->type,
-                               .ids = tokens,
+                               .ids = ids,
                                .y = pass->x,
                                .n_tokens = pass->n_rows,
                                .n = table->n_cols,
                                .scale = engine->shape.embed_scale};
     return engine->kernels->embed(&embed, engine->stream) &&
-           fill_rope_table(engine, pass, &engine->weights.rope, pass->cos_sin) &&
-           (!pass->window_cos_sin || fill_rope_table(engine, pass, &engine->weights.window_rope, pass->window_cos_sin));
+           fill_rope_table(engine, pass, &weights->rope, positions, pass->cos_sin) &&
+           (!pass->window_cos_sin ||
+            fill_rope_table(engine, pass, &weights->window_rope, positions, pass->window_cos_sin));
 }
 
-/* The part of each span that lies in rows [first, end), rows counted from first; returns how many there are. */
+/* The part of each span that lies in rows [first, end); returns how many there are. */
 static uint32_t clip_spans(const Engine *engine, const Pass *pass, uint32_t first, uint32_t end)
 {
-    size_t n_heads = (size_t)engine->shape.n_layers * engine->shape.n_kv_heads;
     uint32_t n = 0;
     for (uint32_t i = 0; i < pass->n_spans; i++) {
         const BatchSpan *span = &pass->spans[i];
         uint32_t from = span->first_row > first ? span->first_row : first;
         uint32_t to = span->first_row + span->n_rows < end ? span->first_row + span->n_rows : end;
         if (from >= to || span->seq == SEQ_NONE) continue;
-        PolicyId policy = kv_seq_policy(engine->seqs, span->seq);
-        engine->span_seqs[n] = span->seq;
-        engine->span_heads[n] = (SpanHeads){.heads = engine->classes.policies[policy].heads,
-                                            .plans = engine->plans + (policy * N_ROW_KINDS + span->kind) * n_heads};
-        engine->spans[n++] = (KvSpan){.classes = kv_seq_views(engine->seqs, span->seq),
-                                      .first_row = from - first,
-                                      .n_rows = to - from,
-                                      .first_pos = span->first_pos + (from - span->first_row)};
+        engine->piece_spans[n++] = (PieceSpan){.seq = span->seq,
+                                               .kind = span->kind,
+                                               .first_row = from - first,
+                                               .n_rows = to - from,
+                                               .first_pos = span->first_pos + (from - span->first_row)};
     }
     return n;
 }
 
-bool forward_layer(const Engine *engine, const Pass *pass, uint32_t layer, uint32_t first_row, uint32_t n_rows)
+bool forward_piece(Engine *engine, const Pass *pass, const WorkItem *item, Piece *ret_piece)
+{
+    uint32_t n = clip_spans(engine, pass, item->first_row, item->first_row + item->n_rows);
+    if (engine->step) return device_step_piece(engine, n, item->first_layer, item->n_layers, ret_piece);
+    *ret_piece = (Piece){.n_spans = n, .first_layer = item->first_layer, .spans = engine->spans};
+    return true;
+}
+
+/* For the kernels of the host: of one layer. */
+static void set_spans(const Engine *engine, const Piece *piece, uint32_t layer)
+{
+    size_t n_heads = (size_t)engine->shape.n_layers * engine->shape.n_kv_heads;
+    size_t at = (size_t)layer * engine->shape.n_kv_heads;
+    for (uint32_t i = 0; i < piece->n_spans; i++) {
+        const PieceSpan *span = &engine->piece_spans[i];
+        PolicyId policy = kv_seq_policy(engine->seqs, span->seq);
+        engine->span_seqs[i] = span->seq;
+        engine->spans[i] = (KvSpan){.classes = kv_seq_views(engine->seqs, span->seq),
+                                    .heads = engine->classes.policies[policy].heads + at,
+                                    .plans = engine->plans + (policy * N_ROW_KINDS + span->kind) * n_heads + at,
+                                    .first_row = span->first_row,
+                                    .n_rows = span->n_rows,
+                                    .first_pos = span->first_pos};
+    }
+}
+
+bool forward_layer(const Engine *engine, const Pass *pass, const Piece *piece, uint32_t layer, uint32_t first_row,
+                   uint32_t n_rows)
 {
     size_t table_row = engine->shape.rope_dim;
     StepBuffers buf = engine->buf;
     buf.x = pass->x + (size_t)first_row * engine->shape.n_embd;
     buf.cos_sin = pass->cos_sin + first_row * table_row;
     buf.window_cos_sin = pass->window_cos_sin ? pass->window_cos_sin + first_row * table_row : NULL;
-    const ForwardPass piece = {.kernels = engine->kernels,
-                               .stream = engine->stream,
-                               .shape = &engine->shape,
-                               .weights = &engine->weights,
-                               .buf = &buf,
-                               .spans = engine->spans,
-                               .span_heads = engine->span_heads,
-                               .n_spans = clip_spans(engine, pass, first_row, first_row + n_rows),
-                               .n_rows = n_rows,
-                               .span_seqs = engine->span_seqs,
-                               .trace = engine->trace,
-                               .trace_arg = engine->trace_arg};
-    return engine->family->forward_layer(&piece, layer);
+    if (!piece->layer_stride) set_spans(engine, piece, layer);
+    const ForwardPass forward = {.kernels = engine->kernels,
+                                 .stream = engine->stream,
+                                 .shape = &engine->shape,
+                                 .weights = engine->run_weights,
+                                 .buf = &buf,
+                                 .spans = piece->spans + (size_t)(layer - piece->first_layer) * piece->layer_stride,
+                                 .n_spans = piece->n_spans,
+                                 .n_rows = n_rows,
+                                 .launch = piece->launch,
+                                 .is_deterministic = engine->params.is_deterministic,
+                                 .span_seqs = engine->span_seqs,
+                                 .trace = engine->device->is_host ? engine->trace : NULL,
+                                 .trace_arg = engine->trace_arg};
+    return engine->family->forward_layer(&forward, layer);
 }
 
-/* Collects the rows that want logits; returns how many. */
-static uint32_t gather_hidden(const Engine *engine, const Pass *pass)
+bool forward_output(const Engine *engine, const float *x, uint32_t n_rows)
 {
-    size_t n_embd = engine->shape.n_embd;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < pass->n_spans; i++) {
-        uint32_t wanted = span_logit_rows(&pass->spans[i]);
-        size_t first = pass->spans[i].first_row + pass->spans[i].n_rows - wanted;
-        memcpy(engine->hidden + n * n_embd, pass->x + first * n_embd, wanted * n_embd * sizeof(float));
-        n += wanted;
-    }
-    return n;
-}
-
-bool forward_logits(const Engine *engine, const Pass *pass)
-{
-    uint32_t n_rows = gather_hidden(engine, pass);
-    const RmsNormParams norm = {.x = engine->hidden,
-                                .weight = engine->weights.output_norm,
+    const ModelWeights *weights = engine->run_weights;
+    const RmsNormParams norm = {.x = x,
+                                .weight = weights->output_norm,
                                 .y = engine->hidden,
                                 .n_rows = n_rows,
                                 .n = engine->shape.n_embd,
@@ -101,13 +114,49 @@ bool forward_logits(const Engine *engine, const Pass *pass)
                                  .n_tokens = n_rows,
                                  .n_cols = engine->shape.n_embd,
                                  .n_out = 1,
-                                 .out = {block_matmul_out(&engine->weights.output, NULL, engine->logits, false)},
-                                 .scratch = engine->buf.matmul_scratch};
+                                 .out = {block_matmul_out(&weights->output, NULL, engine->logits, false)},
+                                 .scratch = engine->buf.matmul_scratch,
+                                 .is_deterministic = engine->params.is_deterministic};
     const SoftcapParams cap = {.x = engine->logits,
                                .y = engine->logits,
                                .n = (size_t)n_rows * engine->shape.n_vocab,
                                .cap = engine->shape.final_softcap};
-    return n_rows == 0 ||
-           (engine->kernels->rmsnorm(&norm, engine->stream) && engine->kernels->matmul(&matmul, engine->stream) &&
-            (cap.cap == 0 || engine->kernels->softcap(&cap, engine->stream)));
+    return engine->kernels->rmsnorm(&norm, engine->stream) && engine->kernels->matmul(&matmul, engine->stream) &&
+           (cap.cap == 0 || engine->kernels->softcap(&cap, engine->stream));
+}
+
+/* Collects the rows that want logits, those that lie together in one piece. */
+static bool gather_hidden(const Engine *engine, const Pass *pass, uint32_t *ret_n)
+{
+    size_t n_embd = engine->shape.n_embd, run_first = 0, run = 0, n = 0;
+    for (uint32_t i = 0; i <= pass->n_spans; i++) {
+        uint32_t wanted = i < pass->n_spans ? span_logit_rows(&pass->spans[i]) : 0;
+        size_t first = i < pass->n_spans ? pass->spans[i].first_row + pass->spans[i].n_rows - wanted : 0;
+        if (wanted && run && first == run_first + run) {
+            run += wanted;
+            continue;
+        }
+        if (i < pass->n_spans && !wanted) continue;
+        if (!device_copy(engine->device, engine->hidden + n * n_embd, pass->x + run_first * n_embd,
+                         run * n_embd * sizeof(float)))
+            return false;
+        n += run;
+        run_first = first;
+        run = wanted;
+    }
+    *ret_n = (uint32_t)n;
+    return true;
+}
+
+bool forward_logits(const Engine *engine, const Pass *pass)
+{
+    uint32_t n_rows = pass->n_rows;
+    if (!pass->has_logits) {
+        if (!gather_hidden(engine, pass, &n_rows)) return false;
+        if (n_rows && !forward_output(engine, engine->hidden, n_rows)) return false;
+    }
+    if (!engine->step || !n_rows) return true;
+    return device_copy(engine->device, engine->host_logits, engine->logits,
+                       (size_t)n_rows * engine->shape.n_vocab * sizeof(float)) &&
+           device_sync(engine->device);
 }

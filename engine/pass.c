@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/device_step.h"
 #include "engine/engine_state.h"
 
 #include <assert.h>
@@ -78,20 +79,31 @@ static bool kernel_failed(const Engine *engine, Error *error)
     return error_set(error, ERR_DEVICE, "a kernel of '%s' failed", engine->kernels->name);
 }
 
+static bool embed(Engine *engine, Pass *pass)
+{
+    const uint32_t *ids = pass->tokens, *positions = pass->positions;
+    if (engine->step && !device_step_rows(engine, pass, &ids, &positions)) return false;
+    return forward_embed(engine, pass, ids, positions);
+}
+
 bool engine_pass_begin(Engine *engine, const Batch *batch, PassId *ret_pass, Error *error)
 {
     PassId id = 0;
     if (!check_batch(engine, batch, error) || !check_reserved(engine, batch, error) || !find_pass(engine, &id, error))
         return false;
     Pass *pass = &engine->passes[id];
+    device_use(engine->device);
     pass->n_rows = batch->n_rows;
     pass->n_spans = batch->n_spans;
     memcpy(pass->spans, batch->spans, batch->n_spans * sizeof *pass->spans);
+    pass->is_step = engine->step && device_step_takes(engine, batch);
+    pass->has_logits = false;
+    memcpy(pass->tokens, batch->tokens, batch->n_rows * sizeof *pass->tokens);
     memset(pass->rows_done, 0, engine->shape.n_layers * sizeof *pass->rows_done);
     for (uint32_t i = 0; i < batch->n_spans; i++)
         for (uint32_t t = 0; t < pass->spans[i].n_rows; t++)
             pass->positions[pass->spans[i].first_row + t] = pass->spans[i].first_pos + t;
-    if (!pulse_after(engine, forward_embed(engine, pass, batch->tokens))) return kernel_failed(engine, error);
+    if (!pass->is_step && !pulse_after(engine, embed(engine, pass))) return kernel_failed(engine, error);
     for (uint32_t i = 0; i < batch->n_spans; i++) engine->seq_pass[pass->spans[i].seq] = id;
     pass->is_open = true;
     *ret_pass = id;
@@ -119,17 +131,36 @@ static bool check_item(const Engine *engine, const WorkItem *item, Error *error)
                                item->first_layer, item->n_layers, item->first_row, item->n_rows);
 }
 
+/* All of it at once, or the ordinary way after all. */
+static bool run_step(Engine *engine, const WorkItem *item, Pass *pass)
+{
+    pass->is_step = false;
+    if (item->n_layers != engine->shape.n_layers || item->n_rows != pass->n_rows) return embed(engine, pass);
+    pass->has_logits = true;
+    for (uint32_t layer = 0; layer < item->n_layers; layer++) pass->rows_done[layer] = pass->n_rows;
+    return device_step_run(engine, pass);
+}
+
+static bool run_layers(Engine *engine, const WorkItem *item, Pass *pass)
+{
+    Piece piece;
+    if (!forward_piece(engine, pass, item, &piece)) return false;
+    for (uint32_t i = 0; i < item->n_layers; i++) {
+        uint32_t layer = item->first_layer + i;
+        if (!pulse_after(engine, forward_layer(engine, pass, &piece, layer, item->first_row, item->n_rows)))
+            return false;
+        pass->rows_done[layer] += item->n_rows;
+    }
+    return true;
+}
+
 bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
 {
     if (!check_item(engine, item, error)) return false;
     Pass *pass = &engine->passes[item->pass];
-    for (uint32_t i = 0; i < item->n_layers; i++) {
-        uint32_t layer = item->first_layer + i;
-        if (!pulse_after(engine, forward_layer(engine, pass, layer, item->first_row, item->n_rows)))
-            return kernel_failed(engine, error);
-        pass->rows_done[layer] += item->n_rows;
-    }
-    return true;
+    device_use(engine->device);
+    if (pass->is_step && !pulse_after(engine, run_step(engine, item, pass))) return kernel_failed(engine, error);
+    return pass->has_logits || run_layers(engine, item, pass) || kernel_failed(engine, error);
 }
 
 static void close_pass(Engine *engine, PassId id)
@@ -146,11 +177,12 @@ bool engine_pass_end(Engine *engine, PassId id, float **ret_logits, Error *error
     const Pass *pass = &engine->passes[id];
     if (pass->rows_done[engine->shape.n_layers - 1] != pass->n_rows)
         return error_set(error, ERR_INTERNAL, "pass %u has not been through all layers", id);
+    device_use(engine->device);
     if (!pulse_after(engine, forward_logits(engine, pass))) return kernel_failed(engine, error);
     for (uint32_t i = 0; i < pass->n_spans; i++)
         if (pass->spans[i].seq != SEQ_NONE) kv_seq_advance(engine->seqs, pass->spans[i].seq, pass->spans[i].n_rows);
     close_pass(engine, id);
-    *ret_logits = engine->logits;
+    *ret_logits = engine->host_logits;
     return true;
 }
 

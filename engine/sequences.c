@@ -2,7 +2,6 @@
 #include "engine/engine_state.h"
 
 #include <assert.h>
-#include <string.h>
 
 bool engine_seq_new(Engine *engine, PolicyId policy, SeqId *ret_seq, Error *error)
 {
@@ -22,6 +21,7 @@ uint32_t engine_seq_tokens(const Engine *engine, SeqId seq)
 
 bool engine_seq_reserve(Engine *engine, SeqId seq, uint32_t n_tokens, Error *error)
 {
+    device_use(engine->device);
     return kv_seq_reserve(engine->seqs, seq, n_tokens, error);
 }
 
@@ -93,16 +93,14 @@ bool engine_page_is_open(const Engine *engine, PageId page)
 
 void engine_page_read(const Engine *engine, PageId page, void *dst)
 {
-    size_t bytes;
-    const char *data = kv_page_data(engine->memory, page, &bytes);
-    memcpy(dst, data, bytes);
+    device_use(engine->device);
+    kv_page_read(engine->memory, page, dst);
 }
 
 void engine_page_write(Engine *engine, PageId page, const void *src)
 {
-    size_t bytes;
-    char *data = kv_page_data(engine->memory, page, &bytes);
-    memcpy(data, src, bytes);
+    device_use(engine->device);
+    kv_page_write(engine->memory, page, src);
 }
 
 bool engine_page_new(Engine *engine, uint32_t class_id, bool is_open, PageId *ret_page, Error *error)

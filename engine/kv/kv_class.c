@@ -222,18 +222,25 @@ void kv_classes_done(KvClassTable *table)
     *table = (KvClassTable){0};
 }
 
+KvShare kv_class_need(const KvClassTable *table, PolicyId policy, uint32_t c, uint32_t n_tokens, uint32_t max_rows)
+{
+    const KvClass *class = &table->classes[table->policies[policy].classes[c].class_id];
+    uint64_t n_total = kv_n_pages(n_tokens), n_written = (uint64_t)kv_n_pages(max_rows) + 1;
+    KvShare need = {n_total, !class->image_bytes ? 0 : n_written < n_total ? n_written : n_total};
+    if (class->window == PLAN_ALL) return need;
+    uint64_t n_seen = class->sink / KV_PAGE_TOKENS + (uint64_t)kv_n_pages(class->window) + 1 + n_written;
+    if (n_seen < need.n_pages) need.n_pages = n_seen;
+    return need;
+}
+
 uint64_t kv_classes_need_bytes(const KvClassTable *table, PolicyId policy, uint32_t n_tokens, uint32_t max_rows)
 {
     const KvPolicyMap *map = &table->policies[policy];
-    uint64_t bytes = 0, n_total = kv_n_pages(n_tokens), n_written = (uint64_t)kv_n_pages(max_rows) + 1;
+    uint64_t bytes = 0;
     for (uint32_t c = 0; c < map->n_classes; c++) {
         const KvClass *class = &table->classes[map->classes[c].class_id];
-        uint64_t n_pages = n_total, n_images = n_written < n_total ? n_written : n_total;
-        if (class->window != PLAN_ALL) {
-            uint64_t n_seen = class->sink / KV_PAGE_TOKENS + (uint64_t)kv_n_pages(class->window) + 1 + n_written;
-            if (n_seen < n_pages) n_pages = n_seen;
-        }
-        bytes += n_pages * class->page_bytes + n_images * class->image_bytes;
+        KvShare need = kv_class_need(table, policy, c, n_tokens, max_rows);
+        bytes += need.n_pages * class->page_bytes + need.n_images * class->image_bytes;
     }
     return bytes;
 }

@@ -64,5 +64,12 @@ static inline uint32_t kv_n_pages(uint32_t n_tokens)
     return n_tokens / KV_PAGE_TOKENS + (n_tokens % KV_PAGE_TOKENS != 0);
 }
 
+/* Pages of one class. */
+typedef struct KvShare {
+    uint64_t n_pages, n_images;
+} KvShare;
+
+/* What a sequence of n tokens takes at most of a policy's c-th class when it was built in passes of max_rows rows. */
+KvShare kv_class_need(const KvClassTable *table, PolicyId policy, uint32_t c, uint32_t n_tokens, uint32_t max_rows);
 /* Bytes that a sequence of n tokens takes at most, images included, when it was built in passes of max_rows rows. */
 uint64_t kv_classes_need_bytes(const KvClassTable *table, PolicyId policy, uint32_t n_tokens, uint32_t max_rows);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/kv/kv_memory.h"
 
+#include "engine/device.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -25,6 +27,7 @@ typedef struct ClassPages {
 } ClassPages;
 
 struct KvMemory {
+    Device *device;
     const KvClassTable *table;
     uint64_t budget_bytes;
     uint64_t used_bytes;     /* with owners */
@@ -46,55 +49,93 @@ static void unmap(void *memory, uint64_t bytes)
     if (memory) munmap(memory, bytes);
 }
 
-static void pool_done(PagePool *pool)
+static void pool_done(Device *device, PagePool *pool)
 {
-    unmap(pool->view.base, (uint64_t)pool->n_max * pool->view.page_bytes);
+    device->ops->free(device, pool->view.base, (uint64_t)pool->n_max * pool->view.page_bytes);
     unmap(pool->warm, (uint64_t)pool->n_max * sizeof *pool->warm);
     unmap(pool->cold, (uint64_t)pool->n_max * sizeof *pool->cold);
 }
 
-static bool pool_init(PagePool *pool, const KvClass *class, KvType type, size_t page_bytes, uint64_t budget_bytes)
+static bool pool_init(Device *device, PagePool *pool, const KvClass *class, KvType type, size_t page_bytes,
+                      uint64_t n_max)
 {
-    uint64_t n_max = budget_bytes / page_bytes;
     pool->n_max = n_max > MAX_PAGES ? MAX_PAGES : (uint32_t)n_max;
     pool->view.layout = kv_layout(type, class->k_dim, class->v_dim);
     pool->view.page_bytes = page_bytes;
-    pool->view.base = map_zeros((uint64_t)pool->n_max * page_bytes);
+    pool->view.base = device->ops->alloc(device, (uint64_t)pool->n_max * page_bytes);
     pool->warm = map_zeros((uint64_t)pool->n_max * sizeof *pool->warm);
     pool->cold = map_zeros((uint64_t)pool->n_max * sizeof *pool->cold);
     return pool->view.base && pool->warm && pool->cold;
 }
 
-static bool class_init(ClassPages *pages, const KvClass *class, uint64_t budget_bytes)
+static bool class_init(Device *device, ClassPages *pages, const KvClass *class, KvShare share)
 {
-    if (!pool_init(&pages->pages, class, class->type, class->page_bytes, budget_bytes)) return false;
+    if (!pool_init(device, &pages->pages, class, class->type, class->page_bytes, share.n_pages)) return false;
     pages->owners = map_zeros((uint64_t)pages->pages.n_max * sizeof *pages->owners);
     if (!class->image_bytes) return pages->owners;
     pages->image_of = map_zeros((uint64_t)pages->pages.n_max * sizeof *pages->image_of);
     return pages->owners && pages->image_of &&
-           pool_init(&pages->images, class, KV_BF16, class->image_bytes, budget_bytes);
+           pool_init(device, &pages->images, class, KV_BF16, class->image_bytes, share.n_images);
+}
+
+static KvMemory *memory_new(Device *device, const KvClassTable *classes, uint64_t budget_bytes, Error *error)
+{
+    if (classes->n_classes > MAX_CLASSES) {
+        error_set_param(error, ERR_TOO_LARGE, "roles", "the roles make %u classes of KV pages, more than %d",
+                        classes->n_classes, MAX_CLASSES);
+        return NULL;
+    }
+    KvMemory *memory = calloc(1, sizeof *memory + classes->n_classes * sizeof *memory->classes);
+    if (!memory) {
+        error_set(error, ERR_NO_MEMORY, "no memory for the table of KV pages");
+        return NULL;
+    }
+    memory->device = device;
+    memory->table = classes;
+    memory->budget_bytes = budget_bytes;
+    return memory;
 }
 
 bool kv_memory_new(const KvClassTable *classes, uint64_t budget_bytes, KvMemory **ret_memory, Error *error)
 {
-    if (classes->n_classes > MAX_CLASSES)
-        return error_set_param(error, ERR_TOO_LARGE, "roles", "the roles make %u classes of KV pages, more than %d",
-                               classes->n_classes, MAX_CLASSES);
     for (uint32_t i = 0; i < classes->n_classes; i++)
         if (budget_bytes < classes->classes[i].page_bytes || budget_bytes < classes->classes[i].image_bytes)
             return error_set_param(error, ERR_INVALID, "host_memory", "%llu bytes of KV memory do not hold a page",
                                    (unsigned long long)budget_bytes);
-    KvMemory *memory = calloc(1, sizeof *memory + classes->n_classes * sizeof *memory->classes);
-    if (!memory) return error_set(error, ERR_NO_MEMORY, "no memory for the table of KV pages");
-    memory->table = classes;
-    memory->budget_bytes = budget_bytes;
+    KvMemory *memory = memory_new(device_host(), classes, budget_bytes, error);
+    if (!memory) return false;
     bool ok = true;
-    for (uint32_t i = 0; ok && i < classes->n_classes; i++)
-        ok = class_init(&memory->classes[i], &classes->classes[i], budget_bytes);
+    for (uint32_t i = 0; ok && i < classes->n_classes; i++) {
+        const KvClass *class = &classes->classes[i];
+        KvShare all = {budget_bytes / class->page_bytes, class->image_bytes ? budget_bytes / class->image_bytes : 0};
+        ok = class_init(memory->device, &memory->classes[i], class, all);
+    }
     if (!ok) {
         kv_memory_free(memory);
         return error_set_param(error, ERR_NO_MEMORY, "host_memory", "no addresses for %llu MiB of KV memory",
                                (unsigned long long)(budget_bytes >> 20));
+    }
+    *ret_memory = memory;
+    return true;
+}
+
+bool kv_memory_new_on(Device *device, const KvClassTable *classes, const KvShare *shares, KvMemory **ret_memory,
+                      Error *error)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < classes->n_classes; i++)
+        bytes +=
+            shares[i].n_pages * classes->classes[i].page_bytes + shares[i].n_images * classes->classes[i].image_bytes;
+    KvMemory *memory = memory_new(device, classes, bytes, error);
+    if (!memory) return false;
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < classes->n_classes; i++)
+        ok = class_init(device, &memory->classes[i], &classes->classes[i], shares[i]);
+    if (!ok) {
+        kv_memory_free(memory);
+        return error_set_param(error, ERR_NO_MEMORY, "gpu_memory",
+                               "the device has no %llu MiB left for keys and values: less gpu_memory is needed",
+                               (unsigned long long)(bytes >> 20));
     }
     *ret_memory = memory;
     return true;
@@ -107,8 +148,8 @@ void kv_memory_free(KvMemory *memory)
         ClassPages *pages = &memory->classes[i];
         unmap(pages->owners, (uint64_t)pages->pages.n_max * sizeof *pages->owners);
         unmap(pages->image_of, (uint64_t)pages->pages.n_max * sizeof *pages->image_of);
-        pool_done(&pages->pages);
-        pool_done(&pages->images);
+        pool_done(memory->device, &pages->pages);
+        pool_done(memory->device, &pages->images);
     }
     free(memory);
 }
@@ -249,6 +290,30 @@ char *kv_page_data(const KvMemory *memory, PageId page, size_t *ret_bytes)
     const KvPool *pool = image == KV_NO_IMAGE ? &pages->pages.view : &pages->images.view;
     *ret_bytes = memory->table->classes[kv_page_class(page)].n_slots * pool->layout.slot_bytes;
     return pool->base + (size_t)(image == KV_NO_IMAGE ? kv_page_index(page) : image) * pool->page_bytes;
+}
+
+void kv_page_copy(KvMemory *memory, PageId to, PageId from)
+{
+    size_t bytes;
+    char *target = kv_page_data(memory, to, &bytes);
+    const char *source = kv_page_data(memory, from, &bytes);
+    memory->device->ops->copy(memory->device, target, source, bytes);
+}
+
+void kv_page_read(const KvMemory *memory, PageId page, void *dst)
+{
+    size_t bytes;
+    const char *data = kv_page_data(memory, page, &bytes);
+    memory->device->ops->copy(memory->device, dst, data, bytes);
+    memory->device->ops->sync(memory->device);
+}
+
+void kv_page_write(KvMemory *memory, PageId page, const void *src)
+{
+    size_t bytes;
+    char *data = kv_page_data(memory, page, &bytes);
+    memory->device->ops->copy(memory->device, data, src, bytes);
+    memory->device->ops->sync(memory->device);
 }
 
 const KvPool *kv_memory_pool(const KvMemory *memory, uint32_t class_id)

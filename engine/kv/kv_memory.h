@@ -9,9 +9,13 @@
 #include "engine/kv/kv_class.h"
 
 typedef struct KvMemory KvMemory;
+struct Device;
 
 /* classes is kept by the caller until kv_memory_free. */
 LW_CHECK bool kv_memory_new(const KvClassTable *classes, uint64_t budget_bytes, KvMemory **ret_memory, Error *error);
+/* In a device's own memory, all of it taken here, so that what each class has is fixed: shares [n_classes]. */
+LW_CHECK bool kv_memory_new_on(struct Device *device, const KvClassTable *classes, const KvShare *shares,
+                               KvMemory **ret_memory, Error *error);
 void kv_memory_free(KvMemory *memory); /* NULL is fine */
 
 /* What somebody means to take of a class; n_pages counts those with images too. */
@@ -34,8 +38,13 @@ uint32_t kv_page_owners(const KvMemory *memory, PageId page); /* 0 also for what
 uint32_t kv_page_image(const KvMemory *memory, PageId page);
 /* The image is not needed any more. */
 void kv_page_drop_image(KvMemory *memory, PageId page);
-/* Bytes of the image if the page has one, else of the page; without the padding behind them. */
+/* Bytes of the image if the page has one, else of the page; without the padding behind them. On a device: its. */
 char *kv_page_data(const KvMemory *memory, PageId page, size_t *ret_bytes);
+
+/* The same bytes, from page to page, to the host and from there. Where a device fails, it says so (device.h). */
+void kv_page_copy(KvMemory *memory, PageId to, PageId from);
+void kv_page_read(const KvMemory *memory, PageId page, void *dst);
+void kv_page_write(KvMemory *memory, PageId page, const void *src);
 
 /* A PageId is a class and a number in its pool. */
 uint32_t kv_page_class(PageId page);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/kv/kv_seq.h"
 
+#include "engine/device.h"
+
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 typedef struct KvSeq {
@@ -13,6 +14,7 @@ typedef struct KvSeq {
     uint32_t n_pages;                    /* logical pages, those that have left among them */
     uint32_t first_held[KV_MAX_CLASSES]; /* of the pages behind the sink; between the two all have left */
     KvPages views[KV_MAX_CLASSES];
+    uint32_t first_new[KV_MAX_CLASSES], end_new[KV_MAX_CLASSES]; /* entries of the tables that the device lacks */
 } KvSeq;
 
 struct KvSeqs {
@@ -20,8 +22,45 @@ struct KvSeqs {
     uint32_t max_pages; /* of one sequence and class */
     uint32_t *tables;   /* [max_sequences, KV_MAX_CLASSES, pages and images, max_pages] */
     size_t table_bytes;
+    /* On the device; NULL: the host computes. */
+    uint32_t *device_tables; /* as tables */
+    KvPool *device_pools;    /* [n_classes, pages and images] */
     KvSeq seqs[];
 };
+
+static size_t pool_bytes(const KvSeqs *seqs)
+{
+    return seqs->params.classes->n_classes * 2 * sizeof *seqs->device_pools;
+}
+
+static bool copy_pools(KvSeqs *seqs)
+{
+    Device *device = seqs->params.device;
+    for (uint32_t i = 0; i < seqs->params.classes->n_classes; i++) {
+        const KvPool *images = kv_memory_image_pool(seqs->params.memory, i);
+        KvPool *to = &seqs->device_pools[2 * i];
+        if (!device_copy(device, to, kv_memory_pool(seqs->params.memory, i), sizeof *to)) return false;
+        if (images && !device_copy(device, to + 1, images, sizeof *to)) return false;
+    }
+    return true;
+}
+
+uint64_t kv_seqs_device_bytes(const KvClassTable *classes, uint32_t context, uint32_t max_sequences)
+{
+    return (uint64_t)max_sequences * KV_MAX_CLASSES * 2 * kv_n_pages(context) * sizeof(uint32_t) +
+           classes->n_classes * 2 * sizeof(KvPool);
+}
+
+static bool open_device(KvSeqs *seqs, Error *error)
+{
+    Device *device = seqs->params.device;
+    if (!device) return true;
+    seqs->device_tables = device->ops->alloc(device, seqs->table_bytes);
+    seqs->device_pools = device->ops->alloc(device, pool_bytes(seqs));
+    if (!seqs->device_tables || !seqs->device_pools)
+        return error_set_param(error, ERR_NO_MEMORY, "gpu_memory", "no device memory for the page tables");
+    return copy_pools(seqs) || error_set(error, ERR_DEVICE, "%s failed", device->name);
+}
 
 bool kv_seqs_new(const KvSeqsParams *params, KvSeqs **ret_seqs, Error *error)
 {
@@ -37,6 +76,10 @@ bool kv_seqs_new(const KvSeqsParams *params, KvSeqs **ret_seqs, Error *error)
         return error_set_param(error, ERR_NO_MEMORY, "ctx", "no addresses for the page tables of %u sequences",
                                params->max_sequences);
     }
+    if (!open_device(seqs, error)) {
+        kv_seqs_free(seqs);
+        return false;
+    }
     *ret_seqs = seqs;
     return true;
 }
@@ -46,6 +89,10 @@ void kv_seqs_free(KvSeqs *seqs)
     if (!seqs) return;
     for (SeqId seq = 0; seq < seqs->params.max_sequences; seq++)
         if (seqs->seqs[seq].is_open) kv_seq_close(seqs, seq);
+    if (seqs->params.device) {
+        seqs->params.device->ops->free(seqs->params.device, seqs->device_tables, seqs->table_bytes);
+        seqs->params.device->ops->free(seqs->params.device, seqs->device_pools, pool_bytes(seqs));
+    }
     munmap(seqs->tables, seqs->table_bytes);
     free(seqs);
 }
@@ -83,6 +130,9 @@ static void set_page(KvSeqs *seqs, SeqId id, uint32_t class, uint32_t logical_pa
     bool is_none = page == PAGE_NONE;
     table_of(seqs, id, class, false)[logical_page] = is_none ? PAGE_NONE : kv_page_index(page);
     table_of(seqs, id, class, true)[logical_page] = is_none ? KV_NO_IMAGE : kv_page_image(seqs->params.memory, page);
+    KvSeq *seq = &seqs->seqs[id];
+    if (logical_page < seq->first_new[class]) seq->first_new[class] = logical_page;
+    if (logical_page >= seq->end_new[class]) seq->end_new[class] = logical_page + 1;
 }
 
 /* The pages from the one that is written next have images; the kernels' view of them starts there. */
@@ -119,6 +169,7 @@ bool kv_seq_new(KvSeqs *seqs, PolicyId policy, SeqId *ret_seq, Error *error)
     for (uint32_t c = 0; c < map->n_classes; c++) {
         uint32_t class_id = map->classes[c].class_id;
         seq->first_held[c] = kv_n_pages(map->classes[c].sink);
+        seq->first_new[c] = UINT32_MAX;
         seq->views[c] = (KvPages){.pool = kv_memory_pool(seqs->params.memory, class_id),
                                   .pages = table_of(seqs, id, c, false),
                                   .image_pool = kv_memory_image_pool(seqs->params.memory, class_id)};
@@ -167,6 +218,40 @@ const KvPages *kv_seq_views(const KvSeqs *seqs, SeqId id)
     return peek_at(seqs, id)->views;
 }
 
+/* Brings the device's table of a class up to date. */
+static bool send_table(KvSeqs *seqs, SeqId id, uint32_t class)
+{
+    KvSeq *seq = &seqs->seqs[id];
+    uint32_t first = seq->first_new[class], end = seq->end_new[class];
+    seq->first_new[class] = UINT32_MAX;
+    seq->end_new[class] = 0;
+    for (uint32_t of_images = 0; first < end && of_images < (seq->views[class].image_pool ? 2 : 1); of_images++) {
+        const uint32_t *from = table_of(seqs, id, class, of_images) + first;
+        if (!device_copy(seqs->params.device, seqs->device_tables + (from - seqs->tables), from,
+                         (end - first) * sizeof *from))
+            return false;
+    }
+    return true;
+}
+
+bool kv_seq_device_views(KvSeqs *seqs, SeqId id, KvPages *ret_views)
+{
+    const KvSeq *seq = peek_at(seqs, id);
+    const KvPolicyMap *map = map_of(seqs, seq);
+    for (uint32_t c = 0; c < map->n_classes; c++) {
+        if (!send_table(seqs, id, c)) return false;
+        const KvPages *view = &seq->views[c];
+        const KvPool *pools = &seqs->device_pools[2 * map->classes[c].class_id];
+        ret_views[c] = (KvPages){.pool = pools,
+                                 .pages = seqs->device_tables + (view->pages - seqs->tables),
+                                 .first_image = view->first_image};
+        if (!view->images) continue;
+        ret_views[c].image_pool = pools + 1;
+        ret_views[c].images = seqs->device_tables + (view->images - seqs->tables);
+    }
+    return true;
+}
+
 /* Held pages that the next tokens are written into, but that have other owners too. */
 static uint32_t count_shared(const KvSeqs *seqs, SeqId id, uint32_t class, uint32_t end)
 {
@@ -185,9 +270,7 @@ static void copy_shared(KvSeqs *seqs, SeqId id, uint32_t class, uint32_t end)
         PageId old = page_at(seqs, id, class, i);
         if (kv_page_owners(memory, old) == 1) continue;
         PageId copy = kv_page_take(memory, kv_page_class(old), kv_page_image(memory, old) != KV_NO_IMAGE);
-        size_t bytes;
-        char *to = kv_page_data(memory, copy, &bytes), *from = kv_page_data(memory, old, &bytes);
-        memcpy(to, from, bytes);
+        kv_page_copy(memory, copy, old);
         set_page(seqs, id, class, i, copy);
         kv_page_unref(memory, old);
     }

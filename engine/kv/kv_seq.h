@@ -16,6 +16,7 @@ typedef struct KvSeqsParams {
     KvMemory *memory;
     uint32_t context; /* tokens of one sequence */
     uint32_t max_sequences;
+    struct Device *device; /* with memory of its own: it has copies of the tables; NULL: none */
 } KvSeqsParams;
 
 LW_CHECK bool kv_seqs_new(const KvSeqsParams *params, KvSeqs **ret_seqs, Error *error);
@@ -44,3 +45,10 @@ void kv_seq_page(const KvSeqs *seqs, SeqId seq, uint32_t logical_page, PageSet *
 
 /* For the kernels: [n_classes of the policy], valid until the sequence closes; first_image follows kv_seq_advance. */
 const KvPages *kv_seq_views(const KvSeqs *seqs, SeqId seq);
+
+/*
+ * The same with addresses of the device, whose tables are brought up to date: ret [KV_MAX_CLASSES]. False: the device
+ * failed. kv_seqs_device_bytes: what the tables take there.
+ */
+LW_CHECK bool kv_seq_device_views(KvSeqs *seqs, SeqId seq, KvPages *ret_views);
+uint64_t kv_seqs_device_bytes(const KvClassTable *classes, uint32_t context, uint32_t max_sequences);

@@ -20,15 +20,28 @@ static bool norm_rows(const ForwardPass *pass, const float *x, const float *weig
     return pass->kernels->rmsnorm(&params, pass->stream);
 }
 
-static bool norm(const ForwardPass *pass, const float *weight)
-{
-    return norm_rows(pass, pass->buf->x, weight, pass->buf->normed, pass->n_rows, pass->shape->n_embd);
-}
-
 static MatmulParams matmul_of(const ForwardPass *pass, const float *x, uint32_t n_cols)
 {
-    return (MatmulParams){
-        .x = x, .x_stride = n_cols, .n_tokens = pass->n_rows, .n_cols = n_cols, .scratch = pass->buf->matmul_scratch};
+    return (MatmulParams){.x = x,
+                          .x_stride = n_cols,
+                          .n_tokens = pass->n_rows,
+                          .n_cols = n_cols,
+                          .scratch = pass->buf->matmul_scratch,
+                          .is_deterministic = pass->is_deterministic};
+}
+
+/* Multiplies with norm(x): within the product where that can do it. params.x is buf->normed. */
+static bool normed_matmul(const ForwardPass *pass, const float *weight, MatmulParams *params)
+{
+    const StepBuffers *buf = pass->buf;
+    if (pass->kernels->matmul_fuses) {
+        params->x = buf->x;
+        params->norm_weight = weight;
+        params->norm_eps = pass->shape->norm_eps;
+    } else if (!norm_rows(pass, buf->x, weight, buf->normed, pass->n_rows, pass->shape->n_embd)) {
+        return false;
+    }
+    return pass->kernels->matmul(params, pass->stream);
 }
 
 static bool project_qkv(const ForwardPass *pass, const LayerWeights *w)
@@ -39,7 +52,7 @@ static bool project_qkv(const ForwardPass *pass, const LayerWeights *w)
     params.out[0] = block_matmul_out(&w->q, w->q_bias, buf->q, false);
     params.out[1] = block_matmul_out(&w->k, w->k_bias, buf->k, false);
     params.out[2] = block_matmul_out(&w->v, w->v_bias, buf->v, false);
-    return pass->kernels->matmul(&params, pass->stream);
+    return normed_matmul(pass, w->attn_norm, &params);
 }
 
 /* Normalises each head where there are weights for it, then turns it. */
@@ -73,17 +86,14 @@ static bool attend(const ForwardPass *pass, uint32_t layer)
 {
     const StepBuffers *buf = pass->buf;
     const ModelShape *shape = pass->shape;
-    for (uint32_t i = 0; i < pass->n_spans; i++) {
-        pass->spans[i].heads = pass->span_heads[i].heads + (size_t)layer * shape->n_kv_heads;
-        pass->spans[i].plans = pass->span_heads[i].plans + (size_t)layer * shape->n_kv_heads;
-    }
     const KvStoreParams store = {.k = buf->k,
                                  .v = buf->v,
                                  .spans = pass->spans,
                                  .n_spans = pass->n_spans,
                                  .n_kv_heads = shape->n_kv_heads,
                                  .k_dim = shape->head_dim,
-                                 .v_dim = shape->v_dim};
+                                 .v_dim = shape->v_dim,
+                                 .launch = pass->launch};
     const AttendParams params = {.q = buf->q,
                                  .out = buf->attn,
                                  .spans = pass->spans,
@@ -94,20 +104,20 @@ static bool attend(const ForwardPass *pass, uint32_t layer)
                                  .v_dim = shape->v_dim,
                                  .scale = shape->attention_scale,
                                  .softcap = shape->attention_softcap,
-                                 .scratch = buf->attention_scratch};
+                                 .scratch = buf->attention_scratch,
+                                 .launch = pass->launch};
     if (!pass->kernels->kv_store(&store, pass->stream)) return false;
     trace_layer(pass, layer);
     return pass->kernels->attend(&params, pass->stream);
 }
 
-/* Adds matrix x to the residual stream, after a norm where there is one. */
-static bool add_projection(const ForwardPass *pass, const Matrix *matrix, const float *x, const float *post_norm)
+/* Adds a product to the residual stream, after a norm where there is one. params.n_out is set here. */
+static bool add_projection(const ForwardPass *pass, const Matrix *matrix, MatmulParams *params, const float *post_norm)
 {
     const StepBuffers *buf = pass->buf;
-    MatmulParams params = matmul_of(pass, x, matrix->n_cols);
-    params.n_out = 1;
-    params.out[0] = block_matmul_out(matrix, NULL, post_norm ? buf->normed : buf->x, !post_norm);
-    if (!pass->kernels->matmul(&params, pass->stream)) return false;
+    params->n_out = 1;
+    params->out[0] = block_matmul_out(matrix, NULL, post_norm ? buf->normed : buf->x, !post_norm);
+    if (!pass->kernels->matmul(params, pass->stream)) return false;
     if (!post_norm) return true;
     const VectorAddParams add = {
         .x = buf->x, .y = buf->normed, .z = buf->x, .n = (size_t)pass->n_rows * pass->shape->n_embd};
@@ -118,10 +128,25 @@ static bool add_projection(const ForwardPass *pass, const Matrix *matrix, const 
 bool block_attention(const ForwardPass *pass, uint32_t layer)
 {
     const LayerWeights *w = &pass->weights->layers[layer];
-    return norm(pass, w->attn_norm) && project_qkv(pass, w) &&
-           place_heads(pass, layer, pass->buf->q, pass->shape->n_heads, w->q_norm) &&
+    MatmulParams project = matmul_of(pass, pass->buf->attn, w->o.n_cols);
+    return project_qkv(pass, w) && place_heads(pass, layer, pass->buf->q, pass->shape->n_heads, w->q_norm) &&
            place_heads(pass, layer, pass->buf->k, pass->shape->n_kv_heads, w->k_norm) && attend(pass, layer) &&
-           add_projection(pass, &w->o, pass->buf->attn, w->attn_post_norm);
+           add_projection(pass, &w->o, &project, w->attn_post_norm);
+}
+
+/* gate becomes act(gate) * up; or the next product is told to make that of them. */
+static bool gate_up(const ForwardPass *pass, GluActivation activation, MatmulParams *next)
+{
+    const StepBuffers *buf = pass->buf;
+    const GluParams glu = {.gate = buf->gate,
+                           .up = buf->up,
+                           .y = buf->gate,
+                           .n = (size_t)pass->n_rows * pass->shape->n_ff,
+                           .activation = activation};
+    if (!pass->kernels->matmul_fuses) return pass->kernels->glu(&glu, pass->stream);
+    next->glu_up = buf->up;
+    next->glu_activation = activation;
+    return true;
 }
 
 bool block_gated_mlp(const ForwardPass *pass, uint32_t layer, GluActivation activation)
@@ -129,14 +154,10 @@ bool block_gated_mlp(const ForwardPass *pass, uint32_t layer, GluActivation acti
     const LayerWeights *w = &pass->weights->layers[layer];
     const StepBuffers *buf = pass->buf;
     MatmulParams project = matmul_of(pass, buf->normed, pass->shape->n_embd);
+    MatmulParams down = matmul_of(pass, buf->gate, w->down.n_cols);
     project.n_out = 2;
     project.out[0] = block_matmul_out(&w->gate, NULL, buf->gate, false);
     project.out[1] = block_matmul_out(&w->up, NULL, buf->up, false);
-    const GluParams glu = {.gate = buf->gate,
-                           .up = buf->up,
-                           .y = buf->gate,
-                           .n = (size_t)pass->n_rows * pass->shape->n_ff,
-                           .activation = activation};
-    return norm(pass, w->ffn_norm) && pass->kernels->matmul(&project, pass->stream) &&
-           pass->kernels->glu(&glu, pass->stream) && add_projection(pass, &w->down, buf->gate, w->ffn_post_norm);
+    return normed_matmul(pass, w->ffn_norm, &project) && gate_up(pass, activation, &down) &&
+           add_projection(pass, &w->down, &down, w->ffn_post_norm);
 }

@@ -24,12 +24,6 @@ typedef struct StepBuffers {
     void *attention_scratch;
 } StepBuffers;
 
-/* How a span attends: all layers of its policy. */
-typedef struct SpanHeads {
-    const KvHead *heads;   /* [n_layers, n_kv_heads] */
-    const AttnPlan *plans; /* [n_layers, n_kv_heads] */
-} SpanHeads;
-
 /* Consecutive rows of a batch on their way through a layer; rows of spans and buffers count from the first of them.
  * Rows of no span, whose sequence was closed meanwhile, go along and mean nothing. */
 typedef struct ForwardPass {
@@ -38,10 +32,11 @@ typedef struct ForwardPass {
     const ModelShape *shape;
     const ModelWeights *weights;
     const StepBuffers *buf;
-    KvSpan *spans;               /* [n_spans]; .heads and .plans are set for each layer */
-    const SpanHeads *span_heads; /* [n_spans] */
-    const SeqId *span_seqs;      /* [n_spans] */
+    const KvSpan *spans;    /* [n_spans] as the kernels read them, of the layer that runs */
+    const SeqId *span_seqs; /* [n_spans] */
     uint32_t n_spans, n_rows;
+    KvLaunch launch; /* where a device reads them */
+    bool is_deterministic;
     TraceCall trace; /* NULL: none */
     void *trace_arg;
 } ForwardPass;

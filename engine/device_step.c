@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/device_step.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 256, SPLIT_SPAN_ROWS = 16, SPLIT_ROWS_MORE = 64 };
+
+/* Sizes that steps are padded to. Up to 16 rows the products take them in one go, from 33 on they go to cuBLAS. */
+static const uint32_t sizes[] = {1,  2,  3,  4,  5,  6,  7,   8,   12,  16,  20,  24,  28,  32,
+                                 40, 48, 56, 64, 80, 96, 128, 160, 192, 256, 320, 384, 448, 512};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+struct DeviceStep {
+    char *packets; /* [DEVICE_FENCES, packet_bytes] pinned */
+    bool is_sent[DEVICE_FENCES];
+    uint32_t next;
+    size_t packet_bytes;
+    /* On the device, in one piece. */
+    char *memory;
+    uint64_t bytes;
+    char *place;     /* [packet_bytes] */
+    AttnPlan *plans; /* as engine->plans */
+    KvHead *heads;   /* [n_policies, n_layers, n_kv_heads] */
+    Pass pass;       /* of steps: its rows */
+    uint32_t max_rows;
+    uint32_t types;        /* of all classes, as KvLaunch has them */
+    bool was_run[N_SIZES]; /* what is set up at a first launch has been */
+    DeviceGraph *graphs[N_SIZES];
+};
+
+/* ---- the packet ---- */
+
+/* Where its parts begin; ids come first. Views: [n_spans, KV_MAX_CLASSES]; spans: [n_layers, n_spans]. */
+typedef struct Packet {
+    size_t positions, views, spans, bytes;
+} Packet;
+
+static size_t aligned(size_t n)
+{
+    return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static Packet packet_of(size_t n_rows, size_t n_spans, size_t n_layers)
+{
+    Packet at;
+    at.positions = aligned(n_rows * sizeof(uint32_t));
+    at.views = at.positions + aligned(n_rows * sizeof(uint32_t));
+    at.spans = at.views + aligned(n_spans * KV_MAX_CLASSES * sizeof(KvPages));
+    at.bytes = at.spans + n_layers * n_spans * sizeof(KvSpan);
+    return at;
+}
+
+/* A packet that the device does not read any more; NULL: the device failed. */
+static char *packet_take(Engine *engine)
+{
+    DeviceStep *step = engine->step;
+    uint32_t i = step->next % DEVICE_FENCES;
+    if (step->is_sent[i] && !engine->device->ops->wait(engine->device, i)) return NULL;
+    return step->packets + i * step->packet_bytes;
+}
+
+static bool packet_send(Engine *engine, const char *packet, size_t bytes)
+{
+    DeviceStep *step = engine->step;
+    uint32_t i = step->next++ % DEVICE_FENCES;
+    step->is_sent[i] = true;
+    return device_copy(engine->device, step->place, packet, bytes) && engine->device->ops->fence(engine->device, i);
+}
+
+/* Spans [n_spans] of engine->piece_spans, then those of 0 rows up to n_padded. */
+static bool put_spans(Engine *engine, char *packet, const Packet *at, uint32_t n_spans, uint32_t n_padded,
+                      uint32_t first_layer, uint32_t n_layers)
+{
+    const DeviceStep *step = engine->step;
+    size_t n_kv_heads = engine->shape.n_kv_heads, n_heads = engine->shape.n_layers * n_kv_heads;
+    KvPages *views = (KvPages *)(void *)(packet + at->views);
+    const KvPages *device_views = (const KvPages *)(void *)(step->place + at->views);
+    KvSpan *spans = (KvSpan *)(void *)(packet + at->spans);
+    memset(spans, 0, (size_t)n_layers * n_padded * sizeof *spans);
+    for (uint32_t i = 0; i < n_spans; i++) {
+        const PieceSpan *from = &engine->piece_spans[i];
+        if (from->seq == SEQ_NONE) continue;
+        PolicyId policy = kv_seq_policy(engine->seqs, from->seq);
+        if (!kv_seq_device_views(engine->seqs, from->seq, views + (size_t)i * KV_MAX_CLASSES)) return false;
+        KvSpan span = {.classes = device_views + (size_t)i * KV_MAX_CLASSES,
+                       .heads = step->heads + policy * n_heads + first_layer * n_kv_heads,
+                       .plans = step->plans + (policy * N_ROW_KINDS + from->kind) * n_heads + first_layer * n_kv_heads,
+                       .first_row = from->first_row,
+                       .n_rows = from->n_rows,
+                       .first_pos = from->first_pos,
+                       .is_split = from->is_split};
+        for (uint32_t layer = 0; layer < n_layers; layer++) {
+            spans[(size_t)layer * n_padded + i] = span;
+            span.heads += n_kv_heads;
+            span.plans += n_kv_heads;
+        }
+    }
+    return true;
+}
+
+bool device_step_rows(Engine *engine, const Pass *pass, const uint32_t **ret_ids, const uint32_t **ret_positions)
+{
+    const Packet at = packet_of(pass->n_rows, 0, 0);
+    char *packet = packet_take(engine);
+    if (!packet) return false;
+    memcpy(packet, pass->tokens, pass->n_rows * sizeof *pass->tokens);
+    memcpy(packet + at.positions, pass->positions, pass->n_rows * sizeof *pass->positions);
+    *ret_ids = (const uint32_t *)(void *)engine->step->place;
+    *ret_positions = (const uint32_t *)(void *)(engine->step->place + at.positions);
+    return packet_send(engine, packet, at.bytes);
+}
+
+/* ---- pieces ---- */
+
+uint32_t device_step_split_rows(const Engine *engine)
+{
+    return engine->params.max_sequences + SPLIT_ROWS_MORE;
+}
+
+/* Few rows that may look far back are shared out over the device; many keep it busy by themselves. */
+static KvLaunch choose_split(Engine *engine, uint32_t n_spans)
+{
+    KvLaunch launch = {.types = engine->step->types, .is_deterministic = engine->params.is_deterministic};
+    uint32_t most = launch.is_deterministic ? 1 : SPLIT_SPAN_ROWS, left = device_step_split_rows(engine);
+    if (n_spans > SPLIT_ROWS_MORE / SPLIT_SPAN_ROWS) most = 1;
+    for (uint32_t i = 0; i < n_spans; i++) {
+        PieceSpan *span = &engine->piece_spans[i];
+        span->is_split = span->n_rows <= most && span->n_rows <= left;
+        if (!span->is_split) {
+            launch.tiled_rows += span->n_rows;
+            continue;
+        }
+        left -= span->n_rows;
+        if (span->n_rows > launch.split_rows) launch.split_rows = span->n_rows;
+    }
+    return launch;
+}
+
+bool device_step_piece(Engine *engine, uint32_t n_spans, uint32_t first_layer, uint32_t n_layers, Piece *ret_piece)
+{
+    const Packet at = packet_of(0, n_spans, n_layers);
+    char *packet = packet_take(engine);
+    *ret_piece = (Piece){.n_spans = n_spans,
+                         .first_layer = first_layer,
+                         .spans = (const KvSpan *)(void *)(engine->step->place + at.spans),
+                         .layer_stride = n_spans ? n_spans : 1,
+                         .launch = choose_split(engine, n_spans)};
+    return packet && put_spans(engine, packet, &at, n_spans, n_spans, first_layer, n_layers) &&
+           packet_send(engine, packet, at.bytes);
+}
+
+/* ---- steps ---- */
+
+bool device_step_takes(const Engine *engine, const Batch *batch)
+{
+    if (batch->n_rows > engine->step->max_rows || batch->n_rows != batch->n_spans) return false;
+    for (uint32_t i = 0; i < batch->n_spans; i++)
+        if (batch->spans[i].logits == LOGITS_NONE) return false;
+    return true;
+}
+
+static uint32_t size_of(const DeviceStep *step, uint32_t size)
+{
+    return sizes[size] < step->max_rows ? sizes[size] : step->max_rows;
+}
+
+/* All launches of a step of so many rows, whose packet is in its place. */
+static bool launch_step(Engine *engine, uint32_t n_rows)
+{
+    DeviceStep *step = engine->step;
+    const Packet at = packet_of(n_rows, n_rows, engine->shape.n_layers);
+    const Piece piece = {.n_spans = n_rows,
+                         .spans = (const KvSpan *)(void *)(step->place + at.spans),
+                         .layer_stride = n_rows,
+                         .launch = {step->types, 1, 0, engine->params.is_deterministic}};
+    step->pass.n_rows = n_rows;
+    if (!forward_embed(engine, &step->pass, (const uint32_t *)(void *)step->place,
+                       (const uint32_t *)(void *)(step->place + at.positions)))
+        return false;
+    for (uint32_t layer = 0; layer < engine->shape.n_layers; layer++)
+        if (!forward_layer(engine, &step->pass, &piece, layer, 0, n_rows)) return false;
+    return forward_output(engine, step->pass.x, n_rows);
+}
+
+static bool make_graph(Engine *engine, uint32_t size)
+{
+    DeviceStep *step = engine->step;
+    if (!engine->device->ops->graph_begin(engine->device)) return false;
+    bool ok = launch_step(engine, size_of(step, size));
+    step->graphs[size] = engine->device->ops->graph_end(engine->device);
+    return ok && step->graphs[size];
+}
+
+static bool put_step(Engine *engine, const Pass *pass, uint32_t n_rows)
+{
+    const Packet at = packet_of(n_rows, n_rows, engine->shape.n_layers);
+    char *packet = packet_take(engine);
+    if (!packet) return false;
+    memset(packet, 0, at.views); /* rows behind the last one are token 0 at position 0 */
+    memcpy(packet, pass->tokens, pass->n_rows * sizeof *pass->tokens);
+    memcpy(packet + at.positions, pass->positions, pass->n_rows * sizeof *pass->positions);
+    for (uint32_t i = 0; i < pass->n_spans; i++) {
+        const BatchSpan *span = &pass->spans[i];
+        engine->piece_spans[i] = (PieceSpan){span->seq, span->kind, i, 1, span->first_pos, true};
+    }
+    return put_spans(engine, packet, &at, pass->n_spans, n_rows, 0, engine->shape.n_layers) &&
+           packet_send(engine, packet, at.bytes);
+}
+
+bool device_step_run(Engine *engine, const Pass *pass)
+{
+    DeviceStep *step = engine->step;
+    uint32_t size = 0;
+    while (size_of(step, size) < pass->n_rows) size++;
+    if (!put_step(engine, pass, size_of(step, size))) return false;
+    if (!step->was_run[size]) {
+        step->was_run[size] = true;
+        return launch_step(engine, size_of(step, size));
+    }
+    if (!step->graphs[size] && !make_graph(engine, size)) return false;
+    return engine->device->ops->graph_run(engine->device, step->graphs[size]);
+}
+
+/* ---- memory ---- */
+
+typedef struct Sizes {
+    uint64_t packet, plans, heads, x, table, window_table;
+} Sizes;
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t max_step_rows(const Engine *engine)
+{
+    const EngineParams *p = &engine->params;
+    return least(least(p->max_sequences, p->max_batch_rows), least(p->max_logit_rows, sizes[N_SIZES - 1]));
+}
+
+static Sizes measure(const Engine *engine)
+{
+    const ModelShape *s = &engine->shape;
+    const EngineParams *p = &engine->params;
+    uint64_t n_heads = (uint64_t)s->n_layers * s->n_kv_heads, rows = max_step_rows(engine);
+    Sizes bytes = {.packet = aligned(packet_of(p->max_batch_rows, p->max_sequences, s->n_layers).bytes),
+                   .plans = aligned(engine->n_policies * N_ROW_KINDS * n_heads * sizeof(AttnPlan)),
+                   .heads = aligned(engine->n_policies * n_heads * sizeof(KvHead)),
+                   .x = aligned(rows * s->n_embd * sizeof(float)),
+                   .table = aligned(rows * s->rope_dim * sizeof(float))};
+    bytes.window_table = s->window_rope_base ? bytes.table : 0;
+    return bytes;
+}
+
+static uint64_t sum(const Sizes *bytes)
+{
+    return bytes->packet + bytes->plans + bytes->heads + bytes->x + bytes->table + bytes->window_table;
+}
+
+uint64_t device_step_bytes(const Engine *engine)
+{
+    const Sizes bytes = measure(engine);
+    return sum(&bytes);
+}
+
+static void place_parts(DeviceStep *step, const Sizes *bytes)
+{
+    step->place = step->memory;
+    step->plans = (AttnPlan *)(void *)(step->place + bytes->packet);
+    step->heads = (KvHead *)(void *)((char *)step->plans + bytes->plans);
+    step->pass.x = (float *)(void *)((char *)step->heads + bytes->heads);
+    step->pass.cos_sin = (float *)(void *)((char *)step->pass.x + bytes->x);
+    if (bytes->window_table) step->pass.window_cos_sin = (float *)(void *)((char *)step->pass.cos_sin + bytes->table);
+}
+
+/* What never changes. */
+static bool send_tables(Engine *engine)
+{
+    DeviceStep *step = engine->step;
+    size_t n_heads = (size_t)engine->shape.n_layers * engine->shape.n_kv_heads;
+    for (PolicyId i = 0; i < engine->n_policies; i++)
+        if (!device_copy(engine->device, step->heads + i * n_heads, engine->classes.policies[i].heads,
+                         n_heads * sizeof *step->heads))
+            return false;
+    for (uint32_t i = 0; i < engine->classes.n_classes; i++) step->types |= 1u << engine->classes.classes[i].type;
+    return device_copy(engine->device, step->plans, engine->plans,
+                       engine->n_policies * N_ROW_KINDS * n_heads * sizeof *step->plans) &&
+           device_sync(engine->device);
+}
+
+static uint64_t logits_bytes(const Engine *engine)
+{
+    return (uint64_t)engine->params.max_logit_rows * engine->shape.n_vocab * sizeof(float);
+}
+
+bool device_step_new(Engine *engine, Error *error)
+{
+    Device *device = engine->device;
+    const Sizes bytes = measure(engine);
+    DeviceStep *step = engine->step = calloc(1, sizeof *step);
+    engine->host_logits = NULL;
+    if (!step) return error_set(error, ERR_NO_MEMORY, "no memory for the steps of a device");
+    step->max_rows = max_step_rows(engine);
+    step->packet_bytes = bytes.packet;
+    step->bytes = sum(&bytes);
+    step->packets = device->ops->pin(device, DEVICE_FENCES * bytes.packet);
+    engine->host_logits = device->ops->pin(device, logits_bytes(engine));
+    step->memory = device->ops->alloc(device, step->bytes);
+    if (!step->packets || !engine->host_logits || !step->memory)
+        return error_set(error, ERR_NO_MEMORY, "no memory that %s and the host share for the steps", device->name);
+    place_parts(step, &bytes);
+    return send_tables(engine) || error_set(error, ERR_DEVICE, "%s failed", device->name);
+}
+
+void device_step_free(Engine *engine)
+{
+    DeviceStep *step = engine->step;
+    Device *device = engine->device;
+    if (!step) return;
+    for (uint32_t i = 0; i < N_SIZES; i++) device->ops->graph_free(step->graphs[i]);
+    device->ops->unpin(device, step->packets, DEVICE_FENCES * step->packet_bytes);
+    device->ops->unpin(device, engine->host_logits, logits_bytes(engine));
+    device->ops->free(device, step->memory, step->bytes);
+    free(step);
+    engine->step = NULL;
+}
