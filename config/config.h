@@ -33,6 +33,12 @@ typedef struct ConfigList {
     uint32_t n, at[CONFIG_LIST_MAX];
 } ConfigList;
 
+/* Of memory: a fraction of what there is, or bytes; the other one is 0. */
+typedef struct ConfigShare {
+    double fraction;
+    uint64_t bytes;
+} ConfigShare;
+
 typedef enum ScheduleMode { SCHEDULE_FCFS, SCHEDULE_PRIORITY } ScheduleMode;
 typedef enum CacheMode { CACHE_OFF, CACHE_ON, CACHE_EXACT } CacheMode; /* exact: decoded runs never match */
 
@@ -40,7 +46,11 @@ typedef struct Config {
     Arena arena;
     const char *config; /* path of the file that was read; NULL: none */
     /* model */
-    const char *model;    /* NULL: not given */
+    const char *model;  /* NULL: not given */
+    const char *device; /* auto, cpu, cuda, cuda:N */
+    ConfigShare gpu_memory;
+    bool deterministic;
+    bool has_kv_type, has_prefill_chunk, has_max_batch_tokens; /* given: the device has no say then */
     const char *alias;    /* several names are separated by commas; NULL: the file's general.name */
     uint32_t context;     /* 0: the model's */
     uint32_t threads;     /* 0: all available */

@@ -16,6 +16,7 @@ typedef enum OptionKind {
     OPTION_SECONDS, /* the same, with s, m, h; none is 0 */
     OPTION_REAL,    /* float */
     OPTION_CHOICE,  /* an enum of 4 bytes */
+    OPTION_SHARE,   /* ConfigShare; a fraction of something such as 0.9, or a size */
     OPTION_LIST,    /* ConfigList of numbers as OPTION_TOKENS has them; none is the empty list */
 } OptionKind;
 

@@ -94,9 +94,9 @@ static void print_commands(uint32_t commands)
 static void print_values(const ConfigOption *option)
 {
     static const char *const unit[] = {
-        [OPTION_TEXT] = "text",  [OPTION_FLAG] = "`on`, `off`", [OPTION_INTEGER] = "number", [OPTION_TOKENS] = "tokens",
-        [OPTION_BYTES] = "size", [OPTION_SECONDS] = "time",     [OPTION_REAL] = "number",
-        [OPTION_LIST] = "list of tokens",
+        [OPTION_TEXT] = "text",     [OPTION_FLAG] = "`on`, `off`",    [OPTION_INTEGER] = "number",
+        [OPTION_TOKENS] = "tokens", [OPTION_BYTES] = "size",          [OPTION_SECONDS] = "time",
+        [OPTION_REAL] = "number",   [OPTION_LIST] = "list of tokens", [OPTION_SHARE] = "fraction or size",
     };
     if (option->kind == OPTION_CHOICE) {
         putchar('`');

@@ -13,7 +13,11 @@ typedef struct Unit {
 } Unit;
 
 enum { MAX_WHOLE_CHARS = 32 };
-enum { BYTES = 1 << OPTION_BYTES, TOKENS = 1 << OPTION_TOKENS | 1 << OPTION_LIST, SECONDS = 1 << OPTION_SECONDS };
+enum {
+    BYTES = 1 << OPTION_BYTES | 1 << OPTION_SHARE,
+    TOKENS = 1 << OPTION_TOKENS | 1 << OPTION_LIST,
+    SECONDS = 1 << OPTION_SECONDS
+};
 
 static const Unit units[] = {
     {"", 1, BYTES | TOKENS | SECONDS | 1 << OPTION_INTEGER},
@@ -38,6 +42,7 @@ static const char *const kind_wants[] = {
     [OPTION_BYTES] = "a size such as 512K, 32MiB or 4G (powers of 1024)",
     [OPTION_SECONDS] = "whole seconds, or a time such as 90s, 5m or 1h, or none",
     [OPTION_REAL] = "a number",
+    [OPTION_SHARE] = "a fraction such as 0.9, or a size such as 32MiB or 40G (powers of 1024)",
     [OPTION_LIST] = "none or whole numbers with commas between them",
 };
 
@@ -127,6 +132,24 @@ static bool set_real(const ConfigOption *option, const char *text, void *field, 
     return true;
 }
 
+/* With a point it is a fraction. */
+static bool set_share(const ConfigOption *option, const char *text, void *field, Error *error)
+{
+    ConfigShare share = {0};
+    char *end;
+    if (!strchr(text, '.')) {
+        if (!read_whole(option, text, &share.bytes, error)) return false;
+    } else {
+        if (strspn(text, "0123456789.") != strlen(text)) return refuse(option, text, error);
+        share.fraction = strtod(text, &end);
+        if (*end) return refuse(option, text, error);
+        if (!(share.fraction > 0 && share.fraction <= 1))
+            return error_set_param(error, ERR_INVALID, option->name, "'%s' is no fraction above 0 and at most 1", text);
+    }
+    memcpy(field, &share, sizeof share);
+    return true;
+}
+
 static bool set_flag(const ConfigOption *option, const char *text, void *field, Error *error)
 {
     static const char *const words[] = {"off", "on", "false", "true", "no", "yes", "0", "1"};
@@ -173,6 +196,8 @@ static bool set_field(const ConfigOption *option, const char *text, Config *conf
         return set_real(option, text, field, error);
     case OPTION_CHOICE:
         return set_choice(option, text, field, error);
+    case OPTION_SHARE:
+        return set_share(option, text, field, error);
     case OPTION_LIST:
         return set_list(option, text, field, error);
     case OPTION_INTEGER:

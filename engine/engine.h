@@ -119,6 +119,12 @@ LW_CHECK bool engine_pass_end(Engine *engine, PassId pass, float **ret_logits, E
 void engine_pass_drop(Engine *engine, PassId pass);
 
 /*
+ * Appends n tokens whose keys and values are random numbers, through the kernels that store and close pages: a depth to
+ * measure at that no prefill has to reach first.
+ */
+LW_CHECK bool engine_seq_fill(Engine *engine, SeqId seq, uint32_t n_tokens, uint64_t seed, Error *error);
+
+/*
  * One batch from reservation to logits, in a pass of its own: for those who run nothing beside it. A failure leaves the
  * sequences with the tokens that they had.
  */

@@ -99,6 +99,8 @@ LW_CHECK bool forward_embed(const Engine *engine, const Pass *pass, const uint32
 LW_CHECK bool forward_piece(Engine *engine, const Pass *pass, const WorkItem *item, Piece *ret_piece);
 LW_CHECK bool forward_layer(const Engine *engine, const Pass *pass, const Piece *piece, uint32_t layer,
                             uint32_t first_row, uint32_t n_rows);
+/* Only stores keys and values: what buf.k and buf.v hold. */
+LW_CHECK bool forward_store(const Engine *engine, const Piece *piece, uint32_t layer);
 /* x: [n_rows, n_embd] of the residual stream; into engine->logits. */
 LW_CHECK bool forward_output(const Engine *engine, const float *x, uint32_t n_rows);
 /* Of the rows that want them, into engine->host_logits. */

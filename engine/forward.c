@@ -100,6 +100,20 @@ bool forward_layer(const Engine *engine, const Pass *pass, const Piece *piece, u
     return engine->family->forward_layer(&forward, layer);
 }
 
+bool forward_store(const Engine *engine, const Piece *piece, uint32_t layer)
+{
+    if (!piece->layer_stride) set_spans(engine, piece, layer);
+    const KvStoreParams store = {.k = engine->buf.k,
+                                 .v = engine->buf.v,
+                                 .spans = piece->spans + (size_t)(layer - piece->first_layer) * piece->layer_stride,
+                                 .n_spans = piece->n_spans,
+                                 .n_kv_heads = engine->shape.n_kv_heads,
+                                 .k_dim = engine->shape.head_dim,
+                                 .v_dim = engine->shape.v_dim,
+                                 .launch = piece->launch};
+    return engine->kernels->kv_store(&store, engine->stream);
+}
+
 bool forward_output(const Engine *engine, const float *x, uint32_t n_rows)
 {
     const ModelWeights *weights = engine->run_weights;

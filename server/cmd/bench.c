@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "engine/model/synthetic.h"
 #include "server/cmd/cmd.h"
+#include "server/cmd/open_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,25 +69,40 @@ static bool find_row(const char *name, const KernelTable **ret_row, Error *error
     return true;
 }
 
-static bool make_plan(const Config *config, BenchPlan *plan, Error *error)
+static bool check_plan(const Config *config, BenchPlan *plan, Error *error)
 {
     if (!config->model + !config->synthetic + !config->kernels != 2)
         return error_set(error, ERR_INVALID, "'bench' wants one of --model PATH, --synthetic SHAPE:TYPE and --kernels");
-    plan->config = config;
     return find_row(config->row, &plan->row, error) &&
            (!config->synthetic || synthetic_parse(config->synthetic, &plan->shape, &plan->type, error));
+}
+
+/* A row that is named, and the kernels alone, are the host's. */
+static bool choose_device(const Config *config, Config *with_defaults, BenchPlan *plan, Error *error)
+{
+    Error why_not;
+    plan->config = with_defaults;
+    plan->device = device_host();
+    *with_defaults = *config;
+    if (config->row || config->kernels) return true;
+    if (!open_device(config, with_defaults, &plan->device, &why_not, error)) return false;
+    if (!plan->device->is_host) plan->row = NULL;
+    return true;
 }
 
 static int bench(const Config *config, Error *error)
 {
     BenchPlan plan = {0};
-    if (!make_plan(config, &plan, error)) return 2;
+    Config with_defaults;
+    if (!check_plan(config, &plan, error)) return 2;
+    if (!choose_device(config, &with_defaults, &plan, error)) return 1;
     Buffer out;
     buffer_init(&out, MAX_REPORT_BYTES);
     bool ok = config->kernels ? bench_kernels(&plan, &out, error) : bench_model(&plan, &out, error);
     if (ok && (fwrite(out.data, 1, out.n, stdout) != out.n || fflush(stdout)))
         ok = error_set(error, ERR_IO, "cannot write the report");
     buffer_done(&out);
+    device_close(plan.device);
     return ok ? 0 : 1;
 }
 

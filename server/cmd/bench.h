@@ -5,6 +5,7 @@
 #include "base/threads.h"
 #include "config/config.h"
 #include "engine/model/family.h"
+#include "engine/device.h"
 #include "kernels/table.h"
 
 typedef struct BenchSpread {
@@ -18,8 +19,9 @@ BenchSpread bench_spread(double *values, size_t n);
 double bench_read_ceiling(ThreadPool *pool, const uint8_t *block, size_t n_bytes);
 
 typedef struct BenchPlan {
-    const Config *config;
-    const KernelTable *row;
+    const Config *config; /* with the device's defaults */
+    Device *device;
+    const KernelTable *row; /* of the host; NULL: those of the device */
     const ModelShape *shape; /* of a synthetic model; NULL: config->model */
     DType type;              /* of its matrices */
 } BenchPlan;

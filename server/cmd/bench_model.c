@@ -11,13 +11,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEED = 1, WARM_UP_TOKENS = 2, MIN_BLOCK = 16 << 20, MAX_BLOCK = 512 << 20 };
+enum {
+    SEED = 1,
+    FILL_SEED = 2,
+    COPY_RUNS = 9,
+    COPY_BYTES = 1 << 30,
+    WARM_UP_TOKENS = 2,
+    MIN_BLOCK = 16 << 20,
+    MAX_BLOCK = 512 << 20
+};
 
 typedef struct ModelBench {
     const Config *config;
     Engine *engine;
     SeqId seq;        /* closes with the engine */
-    Engine *products; /* the same model without all but its matrix products; NULL without batches */
+    Engine *products; /* the same model without all but its matrix products; NULL without batches, and on a device */
     KernelTable products_row;
     uint32_t *tokens;      /* [engine_context] */
     double *rates;         /* [repetitions] tokens a second */
@@ -46,6 +54,23 @@ static bool check_context(const ModelBench *bench, Error *error)
                                    "--depth: %u and %u decoded tokens exceed the context of %u",
                                    bench->config->depth.at[i], bench->config->decode, (uint32_t)room);
     return true;
+}
+
+/* Best of several copies within the device's memory; what is read and what is written both count. */
+static bool measure_device(ModelBench *bench, Device *device, Error *error)
+{
+    void *from = device->ops->alloc(device, COPY_BYTES), *to = device->ops->alloc(device, COPY_BYTES);
+    bool ok = from && to && device_sync(device);
+    bench->block_bytes = COPY_BYTES;
+    for (int i = 0; ok && i < COPY_RUNS; i++) {
+        uint64_t begin_usec = clock_now_usec();
+        ok = device_copy(device, to, from, COPY_BYTES) && device_sync(device);
+        double rate = 2.0 * COPY_BYTES / ((double)(clock_now_usec() - begin_usec) + 1e-3);
+        if (rate > bench->ceiling) bench->ceiling = rate;
+    }
+    device->ops->free(device, from, COPY_BYTES);
+    device->ops->free(device, to, COPY_BYTES);
+    return ok || error_set(error, ERR_NO_MEMORY, "no device memory for two blocks of %d MiB", COPY_BYTES >> 20);
 }
 
 /* A block as large as the weights, so that the caches help the ceiling as much as they help the model. */
@@ -124,12 +149,13 @@ static bool open_path(ModelBench *bench, const BenchPlan *plan, const char *path
     for (uint32_t i = 0; i < config.batch.n; i++)
         if (config.batch.at[i] > n_sequences) n_sequences = config.batch.at[i];
     if (!choose_context(plan->config, path, &config.context, error) ||
-        !open_model(&config, path, plan->row, n_sequences, &bench->progress, &bench->engine, &bench->seq, error))
+        !open_model(&config, path, plan->device, plan->row, n_sequences, &bench->progress, &bench->engine, &bench->seq,
+                    error))
         return false;
-    if (config.batch.n == 0) return true;
+    if (config.batch.n == 0 || !plan->row) return true;
     bench->products_row = bench_products_alone(plan->row);
-    return open_model(&config, path, &bench->products_row, n_sequences, &bench->progress, &bench->products, &unused,
-                      error);
+    return open_model(&config, path, plan->device, &bench->products_row, n_sequences, &bench->progress,
+                      &bench->products, &unused, error);
 }
 
 static bool open_synthetic(ModelBench *bench, const BenchPlan *plan, Error *error)
@@ -225,7 +251,7 @@ static bool measure_batches(ModelBench *bench, Error *error)
                             .n_repetitions = config->repetitions};
         if (!bench_batch(&batch, &bench->batch_rates[i], error)) return false;
         batch.engine = bench->products;
-        if (!bench_batch(&batch, &bench->products_rates[i], error)) return false;
+        if (bench->products && !bench_batch(&batch, &bench->products_rates[i], error)) return false;
     }
     return true;
 }
@@ -241,7 +267,7 @@ static bool measure(ModelBench *bench, Error *error)
         uint32_t depth = bench->config->depth.at[i];
         engine_seq_close(bench->engine, bench->seq);
         ok = engine_seq_new(bench->engine, 0, &bench->seq, error) &&
-             bench_run_until(bench->engine, bench->seq, bench->tokens, depth, ROWS_PREFILL, error) &&
+             engine_seq_fill(bench->engine, bench->seq, depth, FILL_SEED, error) &&
              time_steps(bench, depth, depth + decode, ROWS_DECODE, &bench->decode_rates[i], error);
     }
     ok = ok && measure_batches(bench, error);
@@ -297,7 +323,8 @@ static bool write_json(const ModelBench *bench, Buffer *out, Error *error)
         json_rawf(&json, "%s{\"sequences\":%u,\"depth\":%u,\"tokens\":%u,", i ? "," : "", config->batch.at[i],
                   batch_depth(bench), config->decode);
         write_rates(&json, bench->batch_rates[i]);
-        json_rawf(&json, ",\"ideal_tokens_per_second\":%.3f}", bench->products_rates[i].median);
+        if (bench->products) json_rawf(&json, ",\"ideal_tokens_per_second\":%.3f", bench->products_rates[i].median);
+        json_raw(&json, "}");
     }
     json_raw(&json, "]}\n");
     return json_end(&json, error);
@@ -326,9 +353,11 @@ static bool write_text(const ModelBench *bench, Buffer *out, Error *error)
     }
     for (uint32_t i = 0; ok && i < config->batch.n; i++) {
         BenchSpread rates = bench->batch_rates[i];
-        ok = buffer_printf(out, error, "%-5u together at %-10u %10.1f %10.1f %10.1f   %.1f %% of the products alone\n",
-                           config->batch.at[i], batch_depth(bench), rates.median, rates.min, rates.max,
-                           100 * rates.median / bench->products_rates[i].median);
+        ok = buffer_printf(out, error, "%-5u together at %-10u %10.1f %10.1f %10.1f", config->batch.at[i],
+                           batch_depth(bench), rates.median, rates.min, rates.max) &&
+             (!bench->products || buffer_printf(out, error, "   %.1f %% of the products alone",
+                                                100 * rates.median / bench->products_rates[i].median)) &&
+             buffer_append_text(out, "\n", error);
     }
     return ok;
 }
@@ -338,7 +367,8 @@ bool bench_model(const BenchPlan *plan, Buffer *out, Error *error)
     const Config *config = plan->config;
     ModelBench bench = {.config = config, .n_threads = config->threads ? config->threads : threads_available()};
     bool ok = open_engine(&bench, plan, error) && check_context(&bench, error) && make_tokens(&bench, error) &&
-              measure_ceiling(&bench, error) && measure(&bench, error) &&
+              (plan->row ? measure_ceiling(&bench, error) : measure_device(&bench, plan->device, error)) &&
+              measure(&bench, error) &&
               (config->json ? write_json(&bench, out, error) : write_text(&bench, out, error));
     free(bench.rates);
     free(bench.tokens);

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "engine/sample/sampler.h"
 #include "server/cmd/cmd.h"
+#include "server/cmd/open_device.h"
 #include "server/cmd/open_model.h"
 #include "server/cmd/progress.h"
 #include "server/cmd/prompt.h"
@@ -20,6 +21,7 @@ enum { MAX_PROMPT_BYTES = 64 << 20, MAX_ANSWER_BYTES = 1 << 30 };
 
 typedef struct Run {
     const Config *config;
+    Device *device;
     Engine *engine;
     SamplerSpace *space;
     Sampler *sampler;
@@ -39,7 +41,11 @@ static bool open_engine(Run *run, Error *error)
 {
     Progress progress;
     uint64_t begin_usec = clock_now_usec();
-    bool ok = open_model(run->config, run->config->model, NULL, 1, &progress, &run->engine, &run->seq, error);
+    Config with_defaults;
+    Error why_not;
+    bool ok =
+        open_device(run->config, &with_defaults, &run->device, &why_not, error) &&
+        open_model(&with_defaults, run->config->model, run->device, NULL, 1, &progress, &run->engine, &run->seq, error);
     run->load_usec = clock_now_usec() - begin_usec;
     return ok;
 }
@@ -252,6 +258,7 @@ static bool generate(const Config *config, const Buffer *question, Error *error)
     token_list_done(&run.prompt);
     buffer_done(&run.text);
     engine_close(run.engine);
+    device_close(run.device);
     return ok;
 }
 

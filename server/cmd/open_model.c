@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cmd/open_model.h"
 
-bool open_model(const Config *config, const char *path, const KernelTable *kernels, uint32_t n_sequences,
-                Progress *progress, Engine **ret_engine, SeqId *ret_seq, Error *error)
+#include "server/cmd/open_device.h"
+
+bool open_model(const Config *config, const char *path, Device *device, const KernelTable *kernels,
+                uint32_t n_sequences, Progress *progress, Engine **ret_engine, SeqId *ret_seq, Error *error)
 {
     KvTypes kv_types;
     if (!kv_types_parse(config->kv_type, &kv_types, error)) return false;
-    const EngineParams params = {.model_path = path,
-                                 .context = config->context,
-                                 .kv_bytes = config->host_memory,
-                                 .max_sequences = n_sequences + 1,
-                                 .max_batch_rows =
-                                     n_sequences > config->prefill_chunk ? n_sequences : config->prefill_chunk,
-                                 .max_logit_rows = n_sequences,
-                                 .n_threads = config->threads,
-                                 .kv_types = kv_types,
-                                 .world = 1,
-                                 .kernels = kernels,
-                                 .progress = progress_update,
-                                 .progress_arg = progress};
+    EngineParams params = {.model_path = path,
+                           .context = config->context,
+                           .max_sequences = n_sequences + 1,
+                           .max_batch_rows = n_sequences > config->prefill_chunk ? n_sequences : config->prefill_chunk,
+                           .max_logit_rows = n_sequences,
+                           .n_threads = config->threads,
+                           .kv_types = kv_types,
+                           .world = 1,
+                           .kernels = kernels,
+                           .progress = progress_update,
+                           .progress_arg = progress};
     Engine *engine = NULL;
+    open_device_params(config, device, &params);
     progress_begin(progress, "loading");
     bool ok = engine_open(&params, &engine, error) && engine_seq_new(engine, 0, ret_seq, error);
     progress_end(progress);

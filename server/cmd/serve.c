@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "engine/select/roles.h"
 #include "server/cmd/cmd.h"
+#include "server/cmd/open_device.h"
 #include "server/server.h"
 #include "server/service_manager.h"
 
@@ -22,7 +23,9 @@ enum { QUEUE_GROWTH = 4, QUEUE_LEAST = 256, QUEUE_MOST = 1 << 18 };
 typedef struct Serve {
     int argc;
     char **argv;
-    Config config; /* at the start */
+    Config config;     /* at the start */
+    Config run_config; /* the same with what depends on the device */
+    Device *device;
     uv_loop_t loop;
     uv_work_t load;
     Server *server;
@@ -107,11 +110,11 @@ static bool describe_model(Serve *serve, Error *error)
     serve->model.architecture = engine_shape(engine)->architecture;
     serve->model.fingerprint = serve->fingerprint;
     serve->model.size_bytes = gguf_file_bytes(engine_gguf(engine));
-    serve->model.kv_type = serve->config.kv_type;
+    serve->model.kv_type = serve->run_config.kv_type;
     serve->model.kv_page_tokens = KV_PAGE_TOKENS;
     serve->model.n_kv_pages = (uint32_t)(engine_kv_usage(engine).total_tokens / KV_PAGE_TOKENS);
-    compare_memory(engine);
-    warn_of_four_bits(serve->config.kv_type);
+    if (serve->device->is_host) compare_memory(engine);
+    warn_of_four_bits(serve->run_config.kv_type);
     serve->model.created_unix = modified;
     serve->model.context = engine_context(engine);
     serve->model.tokenizer = engine_tokenizer(engine);
@@ -129,7 +132,10 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 static void on_load(uv_work_t *work)
 {
     Serve *serve = work->data;
-    const Config *config = &serve->config;
+    const Config *config = &serve->run_config;
+    Error *error = &serve->load_error, why_not;
+    if (!open_device(&serve->config, &serve->run_config, &serve->device, &why_not, error)) return;
+    if (why_not.code != ERR_NONE) log_info("the CPU computes: %s", why_not.text);
     uint32_t max_batch = min_u32(config->max_batch, config->max_batch_tokens);
     uint32_t chunk = min_u32(config->prefill_chunk, config->max_batch_tokens);
     EngineParams params = {
@@ -140,13 +146,13 @@ static void on_load(uv_work_t *work)
         .max_batch_rows = chunk > max_batch ? chunk : max_batch,
         .max_logit_rows = max_batch > MIN_LOGIT_ROWS ? max_batch : MIN_LOGIT_ROWS,
         .n_threads = serve->config.threads,
-        .kv_bytes = serve->config.host_memory,
         .roles = serve->config.roles,
         .world = 1,
     };
-    serve->loaded = kv_types_parse(serve->config.kv_type, &params.kv_types, &serve->load_error) &&
-                    engine_open(&params, &serve->engine, &serve->load_error) &&
-                    describe_model(serve, &serve->load_error);
+    open_device_params(config, serve->device, &params);
+    if (!serve->device->is_host) params.kv_bytes = UINT64_MAX; /* the prefix cache has use for all of it */
+    serve->loaded = kv_types_parse(config->kv_type, &params.kv_types, error) &&
+                    engine_open(&params, &serve->engine, error) && describe_model(serve, error);
 }
 
 static uint32_t queue_capacity(uint32_t max_queue)
@@ -160,14 +166,15 @@ static void on_loaded(uv_work_t *work, int status)
     (void)status; /* never cancelled */
     Serve *serve = work->data;
     Error *error = &serve->load_error;
+    const Config *config = &serve->run_config;
     if (serve->stopping) return;
     WorkerParams params = {
         .engine = serve->engine,
         .max_queue = queue_capacity(serve->config.max_queue),
         .max_queue_tokens = serve->config.max_queue_tokens,
-        .max_batch = min_u32(serve->config.max_batch, serve->config.max_batch_tokens),
+        .max_batch = min_u32(config->max_batch, config->max_batch_tokens),
         .max_passes = MAX_PASSES,
-        .prefill_chunk = serve->config.prefill_chunk,
+        .prefill_chunk = config->prefill_chunk,
         .max_stall_ms = serve->config.max_stall_ms,
         .max_swap_bytes = serve->config.swap_memory,
         .schedule = serve->config.schedule,
@@ -278,6 +285,7 @@ static bool serve_run(Serve *serve, Error *error)
     serve->stopping = true;
     server_free(serve->server); /* waits for the pool, so for a load in progress */
     engine_close(serve->engine);
+    device_close(serve->device);
     uv_loop_close(&serve->loop);
     return ok;
 }

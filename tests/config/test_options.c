@@ -24,11 +24,9 @@ Test(options, rows_are_sound)
 
 Test(options, widths_fit_kinds)
 {
-    static const size_t fixed[] = {[OPTION_TEXT] = sizeof(char *),
-                                   [OPTION_FLAG] = sizeof(bool),
-                                   [OPTION_REAL] = sizeof(float),
-                                   [OPTION_CHOICE] = sizeof(LogLevel),
-                                   [OPTION_LIST] = sizeof(ConfigList)};
+    static const size_t fixed[] = {
+        [OPTION_TEXT] = sizeof(char *),     [OPTION_FLAG] = sizeof(bool),         [OPTION_REAL] = sizeof(float),
+        [OPTION_CHOICE] = sizeof(LogLevel), [OPTION_SHARE] = sizeof(ConfigShare), [OPTION_LIST] = sizeof(ConfigList)};
     for (size_t i = 0; i < config_n_options; i++) {
         const ConfigOption *o = &config_options[i];
         bool whole = o->kind >= OPTION_INTEGER && o->kind <= OPTION_SECONDS;

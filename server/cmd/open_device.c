@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/cmd/open_device.h"
+
+#include "engine/device.h"
+
+enum { GPU_PREFILL_CHUNK = 8192, GPU_BATCH_TOKENS = 16384 };
+
+bool open_device(const Config *config, Config *ret_config, Device **ret_device, Error *why_not, Error *error)
+{
+    if (!device_open(config->device, ret_device, why_not, error)) return false;
+    *ret_config = *config;
+    if ((*ret_device)->is_host) return true;
+    if (!config->has_kv_type) ret_config->kv_type = "bf16";
+    if (!config->has_prefill_chunk) ret_config->prefill_chunk = GPU_PREFILL_CHUNK;
+    if (!config->has_max_batch_tokens) ret_config->max_batch_tokens = GPU_BATCH_TOKENS;
+    return true;
+}
+
+void open_device_params(const Config *config, Device *device, EngineParams *params)
+{
+    params->device = device;
+    params->is_deterministic = config->deterministic;
+    if (device->is_host) {
+        params->kv_bytes = config->host_memory;
+        return;
+    }
+    params->device_bytes = config->gpu_memory.bytes
+                               ? config->gpu_memory.bytes
+                               : (uint64_t)((double)device->total_bytes * config->gpu_memory.fraction);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What computes: the device that the options name, and the defaults that depend on which one it is. One thread. */
+#pragma once
+#include "config/config.h"
+#include "engine/device.h"
+#include "engine/engine.h"
+
+/*
+ * *ret_config: config with the device's defaults where nothing was given; strings stay config's. *why_not: why auto
+ * found no GPU, else ERR_NONE. The device is closed after its engines.
+ */
+LW_CHECK bool open_device(const Config *config, Config *ret_config, Device **ret_device, Error *why_not, Error *error);
+
+/* What engines are told of it. */
+void open_device_params(const Config *config, Device *device, EngineParams *params);
