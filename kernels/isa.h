@@ -30,8 +30,11 @@ void ISA(activations_quantise)(const Activations *activations, uint32_t t, const
 
 /*
  * Parts of matmul: one group of 16 rows of out (the last one may be partial) for tokens [t0, t0 + n_tokens).
- * matmul_quant wants the activations in the block that its weight format goes with.
+ * matmul_quant wants the activations in the block that its weight format goes with. A thread enters before its share of
+ * a product with n_tokens tokens in all and leaves after it.
  */
+void ISA(matmul_enter)(uint32_t n_tokens);
+void ISA(matmul_leave)(uint32_t n_tokens);
 enum { MATMUL_GROUP_ROWS = 16, MATMUL_TILE_TOKENS = 128 };
 void ISA(matmul_quant)(const MatmulOut *out, uint32_t group, const Activations *activations, uint32_t t0,
                        uint32_t n_tokens);

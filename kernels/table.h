@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 typedef struct KernelTable {
-    const char *name; /* "cpu-avx512-vnni", "cpu-avx2", "cpu-scalar", "cuda" */
+    const char *name;  /* "cpu-amx-int8", "cpu-avx512-vnni", "cpu-avx2", "cpu-scalar", "cuda" */
     bool matmul_fuses; /* matmul takes a norm or a gate of its input */
     bool (*embed)(const EmbedParams *, Stream);
     bool (*rmsnorm)(const RmsNormParams *, Stream);

@@ -3,12 +3,15 @@
 
 #ifdef LW_X86_64
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 const KernelTable *kernels_table_scalar(void);
 #ifdef LW_X86_64
 const KernelTable *kernels_table_avx2(void);
 const KernelTable *kernels_table_avx512(void);
+const KernelTable *kernels_table_amx(void);
 
 static bool has_avx2(void)
 {
@@ -23,6 +26,15 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
 }
+
+/* The kernel gives the tiles' registers only to processes that ask: then to all of their threads. */
+static bool has_amx(void)
+{
+    enum { REQUEST = 0x1023, TILE_DATA = 18, HAS_TILES = 1 << 24, HAS_INT8 = 1 << 25 };
+    unsigned eax, ebx, ecx, edx;
+    return has_avx512() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & HAS_TILES) && (edx & HAS_INT8) &&
+           syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+}
 #endif
 
 static bool always(void)
@@ -36,6 +48,7 @@ static const struct {
     const KernelTable *(*table)(void);
 } rows[] = {
 #ifdef LW_X86_64
+    {has_amx, kernels_table_amx},
     {has_avx512, kernels_table_avx512},
     {has_avx2, kernels_table_avx2},
 #endif

@@ -7,24 +7,24 @@
 
 #include <math.h>
 
-static size_t pad64(size_t n)
+static size_t pad(size_t n, size_t to)
 {
-    return (n + 63) / 64 * 64;
+    return (n + to - 1) / to * to;
 }
 
 size_t activations_bytes(uint32_t block, uint32_t n_tokens, uint32_t n_cols)
 {
-    size_t n = n_tokens, scale_bytes = pad64(n * (n_cols / block) * sizeof(float));
-    return pad64(n * n_cols) + 2 * scale_bytes + pad64(n * (n_cols / 16) * sizeof(int16_t));
+    size_t n = pad(n_tokens, ACTIVATIONS_PAD_TOKENS), scale_bytes = pad(n * (n_cols / block) * sizeof(float), 64);
+    return pad(n * n_cols, 64) + 2 * scale_bytes + pad(n * (n_cols / 16) * sizeof(int16_t), 64);
 }
 
 Activations activations_at(void *scratch, uint32_t block, uint32_t n_tokens, uint32_t n_cols)
 {
-    size_t n = n_tokens, scale_bytes = pad64(n * (n_cols / block) * sizeof(float));
+    size_t n = pad(n_tokens, ACTIVATIONS_PAD_TOKENS), scale_bytes = pad(n * (n_cols / block) * sizeof(float), 64);
     char *at = scratch;
     Activations a = {.n_cols = n_cols, .block = block};
     a.q = (int8_t *)at;
-    at += pad64(n * n_cols);
+    at += pad(n * n_cols, 64);
     a.d = (float *)(void *)at;
     a.s = (float *)(void *)(at + scale_bytes);
     a.sums = (int32_t *)(void *)(at + 2 * scale_bytes);

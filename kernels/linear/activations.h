@@ -20,6 +20,9 @@ typedef struct Activations {
     uint32_t block; /* 32 or 256 */
 } Activations;
 
+/* Memory is there for whole multiples of so many tokens: kernels may read what was never written, and drop it. */
+enum { ACTIVATIONS_PAD_TOKENS = 16 };
+
 size_t activations_bytes(uint32_t block, uint32_t n_tokens, uint32_t n_cols);
 /* Lays the arrays out in scratch, which is aligned to 64. */
 Activations activations_at(void *scratch, uint32_t block, uint32_t n_tokens, uint32_t n_cols);

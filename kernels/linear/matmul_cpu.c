@@ -58,12 +58,14 @@ static void multiply_items(void *arg, uint32_t worker, size_t first, size_t end)
 {
     (void)worker;
     const MatmulJob *job = arg;
+    ISA(matmul_enter)(job->params->n_tokens);
     for (size_t item = first; item < end; item++) {
         uint32_t t0 = (uint32_t)(item / job->all_groups) * MATMUL_TILE_TOKENS;
         uint32_t left = job->params->n_tokens - t0;
         multiply_group(job, (uint32_t)(item % job->all_groups), t0,
                        left < MATMUL_TILE_TOKENS ? left : MATMUL_TILE_TOKENS);
     }
+    ISA(matmul_leave)(job->params->n_tokens);
 }
 
 bool ISA(matmul)(const MatmulParams *params, Stream stream)

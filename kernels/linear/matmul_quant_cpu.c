@@ -7,6 +7,12 @@ static void put_rows(const MatmulOut *out, uint32_t r0, uint32_t n_rows, uint32_
 {
     for (uint32_t j = 0; j < n_tokens; j++, acc += LANES) {
         float *y = out->y + (t0 + j) * out->y_stride + r0;
+        if (n_rows == LANES) {
+            F32x16 sum = f32x16_load(acc);
+            if (out->bias) sum = f32x16_add(sum, f32x16_load(out->bias + r0));
+            f32x16_store(y, out->accumulate ? f32x16_add(f32x16_load(y), sum) : sum);
+            continue;
+        }
         for (uint32_t r = 0; r < n_rows; r++) {
             float sum = out->bias ? acc[r] + out->bias[r0 + r] : acc[r];
             y[r] = out->accumulate ? y[r] + sum : sum;

@@ -71,8 +71,10 @@ SIMD_INLINE void prefetch_next_group(DType type, const RowGroup *group, uint32_t
  * they are formed is free.
  */
 typedef void (*MultiplyGroup)(const RowGroup *group, const Activations *a, uint32_t t0, uint32_t n_tokens, float *acc);
-#define DECLARE_MULTIPLY(name)                                                                                         \
-    void ISA(multiply_##name)(const RowGroup *group, const Activations *a, uint32_t t0, uint32_t n_tokens, float *acc)
+#define DECLARE_MULTIPLY_FOR(name, isa)                                                                                \
+    void ISA_JOIN(multiply_##name, isa)(const RowGroup *group, const Activations *a, uint32_t t0, uint32_t n_tokens,   \
+                                        float *acc)
+#define DECLARE_MULTIPLY(name) DECLARE_MULTIPLY_FOR(name, LW_ISA)
 DECLARE_MULTIPLY(q4_0);
 DECLARE_MULTIPLY(q4_1);
 DECLARE_MULTIPLY(q5_0);

@@ -108,6 +108,7 @@ static const Case cases[] = {
     {2, 15, 256, false, false},  {3, 17, 1024, true, true}, {8, 40, 256, false, false}, {9, 31, 768, true, false},
     {130, 18, 256, false, true}, {5, 7, 1, false, false},   {1, 5, 15, true, true},     {9, 6, 17, false, false},
     {4, 16, 0, true, true},      {1, 20, 32, false, false}, {10, 20, 96, true, true},   {7, 35, 576, false, false},
+    {16, 5, 288, true, false},   {17, 40, 544, true, true}, {33, 16, 512, false, true}, {144, 20, 768, true, false},
 };
 
 Test(test_matmul, rows_equal_the_reference)
@@ -219,6 +220,32 @@ Test(test_matmul, blocks_of_extreme_size)
                 Tolerance close = {.abs = 1e-3, .rel = 1e-3, .min_cosine = -1};
                 cr_assert(compare_floats(got, want, p.y_floats, close, text, sizeof text), "%s %s %g: %s", table->name,
                           dtype_info(types[i])->name, sizes[s], text);
+                free(got);
+            }
+            free(want);
+            free_problem(&p);
+        }
+}
+
+/* The largest integers of every format, all of one sign: sums must not wrap where a kernel splits them. */
+Test(test_matmul, weights_and_inputs_at_their_limits)
+{
+    const int bytes[] = {0x00, 0x80, 0x7B, 0xFB, 0x3F}; /* as binary16 finite when doubled */
+    for (size_t i = 0; i < N_TYPES; i++)
+        for (size_t b = 0; b < 3 * sizeof bytes / sizeof *bytes; b++) {
+            Case c = {17, 16, 512, false, false};
+            Problem p = make_problem(types[i], c, 17);
+            memset(p.w, bytes[b / 3], dtype_row_bytes(types[i], (uint64_t)c.n_rows * c.n_cols));
+            for (size_t x = 0; x < c.n_tokens * p.params.x_stride; x++)
+                p.x[x] = (b + x * (b % 3 == 2)) % 2 ? 1e-3f : -1e-3f;
+            float *want = fresh_y(&p);
+            cr_assert(matmul_ref(&p.params));
+            const KernelTable *table;
+            for (size_t row = 0; (table = kernels_cpu_row(row)); row++) {
+                float *got = fresh_y(&p);
+                cr_assert(table->matmul(&p.params, (Stream){0}));
+                bool good = !is_fused(table) || memcmp(got, want, p.y_floats * sizeof(float)) == 0;
+                cr_assert(good, "%s %s, bytes 0x%02X", table->name, dtype_info(types[i])->name, bytes[b / 3]);
                 free(got);
             }
             free(want);
