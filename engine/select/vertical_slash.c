@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/select/vertical_slash.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Sums of softmax weights, or places in an order. */
+typedef struct Ranked {
+    float weight;
+    uint32_t index;
+} Ranked;
+
+typedef struct Estimate {
+    const ScanParams *scan;
+    float scale, softcap;
+    uint32_t n_sectors; /* up to the last row's own */
+    Ranked *columns;    /* [n_sectors] */
+    Ranked *diagonals;  /* [n_sectors] of KV_SECTOR_TOKENS distances each */
+    uint32_t *unit_of;  /* [n_sectors] 1 + the unit that holds the sector; 0: it is not scanned, or ranked already */
+    float *max, *sum;   /* [n_rows, group] */
+    float *keys;        /* [k_dim, KV_SECTOR_TOKENS] of one sector */
+} Estimate;
+
+static void load_keys(const Estimate *estimate, uint32_t sector)
+{
+    const ScanParams *scan = estimate->scan;
+    uint32_t own_page = scan->first_pos / KV_PAGE_TOKENS;
+    const KvLayout *layout;
+    const char *slot = kv_pages_slot(scan->pages, sector / KV_PAGE_SECTORS, own_page, scan->slot, &layout);
+    float k[KV_MAX_DIM];
+    for (uint32_t t = 0; t < KV_SECTOR_TOKENS; t++) {
+        bool is_stored = sector * KV_SECTOR_TOKENS + t < scan->first_pos + scan->n_rows;
+        if (is_stored) kv_slot_get_key(layout, slot, sector % KV_PAGE_SECTORS * KV_SECTOR_TOKENS + t, k);
+        for (uint32_t c = 0; c < scan->k_dim; c++) estimate->keys[c * KV_SECTOR_TOKENS + t] = is_stored ? k[c] : 0;
+    }
+}
+
+/* Scores of a query for the keys of the sector that is loaded; returns how many of them it sees. */
+static uint32_t score_sector(const Estimate *estimate, uint32_t query, uint32_t sector, float *ret_scores)
+{
+    const ScanParams *scan = estimate->scan;
+    uint32_t row = query / scan->group, position = scan->first_pos + row, first = sector * KV_SECTOR_TOKENS;
+    const float *q = scan->q + ((size_t)row * scan->row_heads + query % scan->group) * scan->k_dim;
+    float sums[KV_SECTOR_TOKENS] = {0};
+    if (position < first) return 0;
+    for (uint32_t c = 0; c < scan->k_dim; c++)
+        for (uint32_t t = 0; t < KV_SECTOR_TOKENS; t++) sums[t] += q[c] * estimate->keys[c * KV_SECTOR_TOKENS + t];
+    for (uint32_t t = 0; t < KV_SECTOR_TOKENS; t++) {
+        float score = sums[t] * estimate->scale, cap = estimate->softcap;
+        ret_scores[t] = cap > 0 ? cap * tanhf(score / cap) : score;
+    }
+    return position - first < KV_SECTOR_TOKENS ? position - first + 1 : KV_SECTOR_TOKENS;
+}
+
+static void find_norms(Estimate *estimate)
+{
+    uint32_t n_queries = estimate->scan->n_rows * estimate->scan->group;
+    float scores[KV_SECTOR_TOKENS];
+    for (uint32_t i = 0; i < n_queries; i++) estimate->max[i] = -INFINITY;
+    for (uint32_t sector = 0; sector < estimate->n_sectors; sector++) {
+        load_keys(estimate, sector);
+        for (uint32_t i = 0; i < n_queries; i++) {
+            uint32_t n = score_sector(estimate, i, sector, scores);
+            float max = estimate->max[i];
+            for (uint32_t t = 0; t < n; t++) max = fmaxf(max, scores[t]);
+            if (max == -INFINITY) continue;
+            estimate->sum[i] *= expf(estimate->max[i] - max);
+            estimate->max[i] = max;
+            for (uint32_t t = 0; t < n; t++) estimate->sum[i] += expf(scores[t] - max);
+        }
+    }
+}
+
+static void add_weights(Estimate *estimate)
+{
+    const ScanParams *scan = estimate->scan;
+    float scores[KV_SECTOR_TOKENS];
+    for (uint32_t sector = 0; sector < estimate->n_sectors; sector++) {
+        load_keys(estimate, sector);
+        for (uint32_t i = 0; i < scan->n_rows * scan->group; i++) {
+            uint32_t n = score_sector(estimate, i, sector, scores), position = scan->first_pos + i / scan->group;
+            for (uint32_t t = 0; t < n; t++) {
+                float weight = expf(scores[t] - estimate->max[i]) / estimate->sum[i];
+                uint32_t distance = position - (sector * KV_SECTOR_TOKENS + t);
+                estimate->columns[sector].weight += weight;
+                estimate->diagonals[distance / KV_SECTOR_TOKENS].weight += weight;
+            }
+        }
+    }
+}
+
+static int heaviest_first(const void *a, const void *b)
+{
+    const Ranked *x = a, *y = b;
+    if (x->weight != y->weight) return x->weight > y->weight ? -1 : 1;
+    return x->index < y->index ? -1 : 1;
+}
+
+/* Gives the sector's unit the next place; 1 unless it has one or is not scanned. */
+static uint32_t take(Estimate *estimate, uint32_t sector, float *place)
+{
+    uint32_t unit = estimate->unit_of[sector];
+    if (!unit) return 0;
+    const ScanParams *scan = estimate->scan;
+    for (uint32_t s = 0; s < scan->unit_sectors; s++) estimate->unit_of[scan->units[unit - 1] + s] = 0;
+    scan->scores[unit - 1] = (*place)--;
+    return 1;
+}
+
+/* All sectors that the rows meet on a diagonal. */
+static uint32_t take_diagonal(Estimate *estimate, uint32_t diagonal, float *place)
+{
+    const ScanParams *scan = estimate->scan;
+    uint32_t last = scan->first_pos + scan->n_rows - 1, far = diagonal * KV_SECTOR_TOKENS + KV_SECTOR_TOKENS - 1;
+    uint32_t from = scan->first_pos > far ? scan->first_pos - far : 0, n = 0;
+    if (last < diagonal * KV_SECTOR_TOKENS) return 0;
+    uint32_t end = (last - diagonal * KV_SECTOR_TOKENS) / KV_SECTOR_TOKENS;
+    for (uint32_t sector = from / KV_SECTOR_TOKENS; sector <= end; sector++) n += take(estimate, sector, place);
+    return n;
+}
+
+static void rank_units(Estimate *estimate)
+{
+    const ScanParams *scan = estimate->scan;
+    float place = (float)scan->n_units;
+    uint32_t n = estimate->n_sectors, column = 0;
+    for (uint32_t u = 0; u < scan->n_units; u++)
+        for (uint32_t s = 0; s < scan->unit_sectors; s++)
+            if (scan->units[u] + s < n) estimate->unit_of[scan->units[u] + s] = u + 1;
+    for (uint32_t i = 0; i < n; i++) estimate->columns[i].index = estimate->diagonals[i].index = i;
+    qsort(estimate->columns, n, sizeof *estimate->columns, heaviest_first);
+    qsort(estimate->diagonals, n, sizeof *estimate->diagonals, heaviest_first);
+    bool has_diagonals = scan->n_rows > 1;
+    for (uint32_t diagonal = 0; diagonal < n; diagonal++) {
+        uint32_t due = has_diagonals ? take_diagonal(estimate, estimate->diagonals[diagonal].index, &place) : 1;
+        while (due > 0 && column < n) due -= take(estimate, estimate->columns[column++].index, &place);
+    }
+    while (column < n) take(estimate, estimate->columns[column++].index, &place);
+}
+
+bool vertical_slash_scan(const ScanParams *scan, float scale, float softcap)
+{
+    uint32_t n_sectors = (scan->first_pos + scan->n_rows - 1) / KV_SECTOR_TOKENS + 1;
+    size_t n_queries = (size_t)scan->n_rows * scan->group;
+    Estimate estimate = {.scan = scan, .scale = scale, .softcap = softcap, .n_sectors = n_sectors};
+    estimate.columns = calloc(n_sectors, sizeof *estimate.columns);
+    estimate.diagonals = calloc(n_sectors, sizeof *estimate.diagonals);
+    estimate.unit_of = calloc(n_sectors + scan->unit_sectors, sizeof *estimate.unit_of);
+    estimate.max = calloc(n_queries, sizeof *estimate.max);
+    estimate.sum = calloc(n_queries, sizeof *estimate.sum);
+    estimate.keys = calloc((size_t)scan->k_dim * KV_SECTOR_TOKENS, sizeof *estimate.keys);
+    bool ok =
+        estimate.columns && estimate.diagonals && estimate.unit_of && estimate.max && estimate.sum && estimate.keys;
+    if (ok) {
+        find_norms(&estimate);
+        add_weights(&estimate);
+        rank_units(&estimate);
+    }
+    free(estimate.columns);
+    free(estimate.diagonals);
+    free(estimate.unit_of);
+    free(estimate.max);
+    free(estimate.sum);
+    free(estimate.keys);
+    return ok;
+}
