@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine_state.h"
 #include "engine/device_step.h"
-#include "engine/select/planner.h"
 
 enum { BUFFER_ALIGNMENT = 256 };
 
@@ -94,12 +93,23 @@ static void lay_out_step(Engine *engine, Carver *carver)
     };
 }
 
+/* Rotations by as many tokens as a context has. */
+static void lay_out_turns(const Engine *engine, Carver *carver, const RopeOrder *rope, RopeTurns *ret_turns)
+{
+    uint32_t n_pairs = engine->shape.rope_dim / 2, n_coarse = engine->params.context / ROPE_TURNS_FINE + 2;
+    *ret_turns = (RopeTurns){.theta = rope->theta, .n_pairs = n_pairs, .n_coarse = n_coarse};
+    ret_turns->fine = carve(carver, (size_t)ROPE_TURNS_FINE * n_pairs * 2, sizeof(float));
+    ret_turns->coarse = carve(carver, (size_t)n_coarse * n_pairs * 2, sizeof(float));
+}
+
 static void lay_out(Engine *engine, Carver *host, Carver *device)
 {
     const ModelShape *s = &engine->shape;
     const EngineParams *p = &engine->params;
     size_t n_heads = (size_t)s->n_layers * s->n_kv_heads;
-    engine->plans = carve(host, engine->n_policies * N_ROW_KINDS * n_heads, sizeof *engine->plans);
+    engine->plans = carve(host, POLICY_MAX_SLOTS * N_ROW_KINDS * n_heads, sizeof *engine->plans);
+    lay_out_turns(engine, host, &engine->weights.rope, &engine->turns);
+    lay_out_turns(engine, host, &engine->weights.window_rope, &engine->window_turns);
     engine->passes = carve(host, p->max_passes, sizeof *engine->passes);
     for (uint32_t i = 0; i < p->max_passes; i++) {
         Pass pass = lay_out_pass(engine, host, device);
@@ -109,18 +119,22 @@ static void lay_out(Engine *engine, Carver *host, Carver *device)
     lay_out_step(engine, device);
     engine->piece_spans = carve(host, p->max_sequences, sizeof *engine->piece_spans);
     engine->spans = carve(host, p->max_sequences, sizeof *engine->spans);
+    engine->span_plans = carve(host, p->max_sequences, sizeof *engine->span_plans);
     engine->span_seqs = carve(host, p->max_sequences, sizeof *engine->span_seqs);
     engine->hidden = carve(device, (size_t)p->max_logit_rows * s->n_embd, sizeof(float));
     engine->logits = carve(device, (size_t)p->max_logit_rows * s->n_vocab, sizeof(float));
 }
 
+static void fill_turns(const RopeTurns *turns)
+{
+    rope_turns_fill(turns, (float *)turns->fine, (float *)turns->coarse);
+}
+
 static void fill_tables(Engine *engine)
 {
-    size_t n_heads = (size_t)engine->shape.n_layers * engine->shape.n_kv_heads;
-    for (uint32_t i = 0; i < engine->n_policies; i++)
-        for (RowKind kind = 0; kind < N_ROW_KINDS; kind++)
-            planner_fill(&engine->shape, &engine->policies[i], kind,
-                         engine->plans + (i * N_ROW_KINDS + kind) * n_heads);
+    fill_turns(&engine->turns);
+    fill_turns(&engine->window_turns);
+    policies_fill(engine);
     for (SeqId seq = 0; seq < engine->params.max_sequences; seq++) engine->seq_pass[seq] = PASS_NONE;
 }
 

@@ -2,7 +2,6 @@
 #include "engine/device_budget.h"
 #include "engine/device_step.h"
 #include "engine/model/smooth.h"
-#include "engine/select/roles.h"
 
 #include <stdlib.h>
 
@@ -11,6 +10,7 @@ enum {
     MAX_BATCH_ROWS = 1 << 16,
     MAX_SEQUENCES = 1 << 12,
     MAX_PASSES = 64,
+    MAX_CONTEXT = 1 << 28,
     MAX_PIECE_BYTES = 1 << 16
 };
 
@@ -27,13 +27,25 @@ static bool check_params(const EngineParams *params, Error *error)
     return true;
 }
 
+/* Is there a policy that tells queries beyond the trained context of no positions beyond it? */
+static bool has_packed(const EngineParams *params)
+{
+    for (uint32_t i = 0; params->policies && i < params->n_policies; i++)
+        if (params->policies[i].positions == POSITIONS_PACKED) return true;
+    return false;
+}
+
 static bool set_limits(Engine *engine, Error *error)
 {
     EngineParams *p = &engine->params;
     uint32_t trained = engine->shape.train_context;
-    if (p->context > trained)
-        return error_set_param(error, ERR_INVALID, "ctx", "ctx is %u, but the model is trained for %u tokens",
+    if (p->context > trained && !has_packed(p))
+        return error_set_param(error, ERR_INVALID, "ctx",
+                               "ctx is %u, but the model is trained for %u tokens; attention with packed positions "
+                               "goes further",
                                p->context, trained);
+    if (p->context > MAX_CONTEXT)
+        return error_set_param(error, ERR_INVALID, "ctx", "ctx is %u, more than %d", p->context, MAX_CONTEXT);
     if (p->context == 0) p->context = trained;
     engine->shape.rope_context = p->context;
     if (p->max_passes == 0) p->max_passes = 1;
@@ -85,22 +97,17 @@ static bool open_chat_template(Engine *engine, Error *error)
 static bool set_policies(Engine *engine, Error *error)
 {
     const EngineParams *p = &engine->params;
-    engine->policies = p->policies;
-    engine->n_policies = p->n_policies;
-    if (!p->policies &&
-        !roles_load(p->roles, &engine->shape, &engine->arena, &engine->policies, &engine->n_policies, error))
-        return false;
-    if (engine->n_policies < 1 || engine->n_policies > ROLES_MAX_POLICIES || engine->policies[0].roles)
-        return error_set_param(error, ERR_INVALID, "roles", "%u attention policies: from 1 to %d, the first dense",
-                               engine->n_policies, ROLES_MAX_POLICIES);
-    return kv_classes_init(&engine->shape, engine->policies, engine->n_policies, &p->kv_types, &engine->classes, error);
+    const AttnPolicy *policies = p->policies;
+    uint32_t n = p->n_policies;
+    if (!policies && !roles_load(p->roles, &engine->shape, &engine->arena, &policies, &n, error)) return false;
+    return policies_open(engine, policies, n, error);
 }
 
 /* Of the policy that takes most. */
 static uint64_t max_need_bytes(const Engine *engine, uint32_t n_tokens)
 {
     uint64_t most = 0;
-    for (PolicyId i = 0; i < engine->n_policies; i++) {
+    for (PolicyId i = 0; i < engine->n_own_policies; i++) {
         uint64_t need = engine_need_bytes(engine, i, n_tokens);
         if (need > most) most = need;
     }
@@ -167,8 +174,10 @@ static bool open_memory(Engine *engine, Error *error)
         return false;
     const KvSeqsParams seqs = {&engine->classes, engine->memory, p->context, p->max_sequences,
                                device->is_host ? NULL : device};
-    return kv_seqs_new(&seqs, &engine->seqs, error) && buffers_new(engine, error) &&
-           (device->is_host || device_step_new(engine, error));
+    const SelectorParams selector = {&engine->shape,   engine->kernels,   p->context,
+                                     p->max_sequences, p->max_batch_rows, p->n_threads};
+    return kv_seqs_new(&seqs, &engine->seqs, error) && selector_new(&selector, &engine->selector, error) &&
+           buffers_new(engine, error) && (device->is_host || device_step_new(engine, error));
 }
 
 /* Where a scale has 16 steps for all channels of a key. */
@@ -213,6 +222,7 @@ void engine_close(Engine *engine)
     threads_free(engine->stream.pool);
     device_step_free(engine);
     buffers_free(engine);
+    selector_free(engine->selector);
     kv_seqs_free(engine->seqs);
     kv_memory_free(engine->memory);
     device_weights_done(engine->device, &engine->on_device);

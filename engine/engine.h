@@ -10,6 +10,7 @@
 #include "engine/kv/kv_class.h"
 #include "engine/model/family.h"
 #include "engine/model/rope_override.h"
+#include "engine/select/attention_stats.h"
 #include "engine/select/policy.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
@@ -29,12 +30,12 @@ typedef struct EngineParams {
     const AttnPolicy *policies; /* [n_policies], kept by the caller until engine_close; NULL: dense alone */
     uint32_t n_policies;
     const RopeOverride *rope; /* other positions and a longer context; NULL: the model's own */
-    const char *roles;       /* "NAME=PATH,...": a policy for each such file behind the dense one; without policies */
-    uint32_t max_batch_rows; /* rows of one forward pass */
-    uint32_t max_logit_rows; /* rows with logits of one forward pass */
-    uint32_t n_threads;      /* 0: all that are available */
-    KvTypes kv_types;        /* of the keys and values of each class */
-    uint32_t rank, world;    /* tensor parallel; 0, 1 */
+    const char *roles;        /* "NAME=PATH,...": a policy for each such file behind the dense one; without policies */
+    uint32_t max_batch_rows;  /* rows of one forward pass */
+    uint32_t max_logit_rows;  /* rows with logits of one forward pass */
+    uint32_t n_threads;       /* 0: all that are available */
+    KvTypes kv_types;         /* of the keys and values of each class */
+    uint32_t rank, world;     /* tensor parallel; 0, 1 */
     const struct KernelTable *kernels;            /* NULL: the device's, or the best for this machine */
     void (*progress)(void *arg, double fraction); /* may be NULL; called from engine_open's thread */
     void *progress_arg;
@@ -61,6 +62,14 @@ uint64_t engine_model_fingerprint(const Engine *engine);
 uint64_t engine_policy_fingerprint(const Engine *engine, PolicyId policy);
 
 /*
+ * A policy that came with a request, among the engine's: the same one for equal policies, and nobody else's while it
+ * has users (engine_policy_release ends one). Its roles are those of a policy that the engine was opened with.
+ * ERR_BUSY: the table is full of used ones; ERR_INVALID names the field.
+ */
+LW_CHECK bool engine_policy_intern(Engine *engine, const AttnPolicy *policy, PolicyId *ret_policy, Error *error);
+void engine_policy_release(Engine *engine, PolicyId policy);
+
+/*
  * Sequences and their pages. A sequence's tokens are 0 .. engine_seq_tokens - 1; passes extend it. Pages are shared by
  * reference count: with engine_seq_fork, and with whoever keeps a PageSet (the prefix cache). A shared page that is to
  * be written is copied first: by engine_seq_reserve, so sharing an open page calls for reserving again before the next
@@ -73,6 +82,19 @@ uint32_t engine_seq_tokens(const Engine *engine, SeqId seq);
 LW_CHECK bool engine_seq_reserve(Engine *engine, SeqId seq, uint32_t n_tokens, Error *error);
 /* A sequence that holds the same tokens, of one that is in no pass. ERR_BUSY: no place. */
 LW_CHECK bool engine_seq_fork(Engine *engine, SeqId from, SeqId *ret_seq, Error *error);
+/* The same, but its rows select nothing: what a decoded row would be without. */
+LW_CHECK bool engine_seq_fork_dense(Engine *engine, SeqId from, SeqId *ret_seq, Error *error);
+/* How long the prompt is whose rows come next: the last ones may be dense. In no pass. */
+void engine_seq_set_prompt(Engine *engine, SeqId seq, uint32_t n_tokens);
+/* What attention has cost since the sequence was opened; of prompts under selecting policies alone. */
+AttentionStats engine_seq_attention(const Engine *engine, SeqId seq, RowKind kind);
+/*
+ * What a sequence under a selecting policy is beyond its tokens and pages: for whoever takes it out of the engine
+ * between two decoded rows, and puts it back behind engine_seq_adopt.
+ */
+size_t engine_seq_state_bytes(const Engine *engine, SeqId seq);
+void engine_seq_state_read(const Engine *engine, SeqId seq, void *dst);
+void engine_seq_state_write(Engine *engine, SeqId seq, const void *src);
 /*
  * Appends n tokens whose pages are sets[0 .. ceil(n / KV_PAGE_TOKENS) - 1] to a sequence that ends on a page boundary.
  * The last page may hold more tokens than are taken from it if its classes are unquantised or it is open. Classes with

@@ -5,6 +5,9 @@
 #include "engine/engine.h"
 #include "engine/kv/kv_seq.h"
 #include "engine/model/block.h"
+#include "engine/select/roles.h"
+#include "engine/select/selector.h"
+#include "engine/select/wavelength.h"
 
 typedef struct DeviceStep DeviceStep;
 
@@ -44,6 +47,16 @@ typedef struct Piece {
     KvLaunch launch;
 } Piece;
 
+/* A policy, whoever brought it; what it needs at its side lives as long. */
+typedef struct PolicySlot {
+    AttnPolicy policy;
+    PolicyId id;
+    bool is_used;
+    uint32_t n_users;                               /* of one that came with a request */
+    uint64_t last_use;                              /* by policy_clock */
+    AttnBand bands[N_ROW_KINDS][2][WAVE_MAX_BANDS]; /* of layers that see everything, of those with a window */
+} PolicySlot;
+
 struct Engine {
     EngineParams
         params; /* with the defaults filled in; pointers in it but for kernels are not used after engine_open */
@@ -61,13 +74,16 @@ struct Engine {
     DeviceStep *step;                /* NULL where the host computes */
     const KernelTable *kernels;
     Stream stream;
-    Arena arena;                /* of policies that were read from files */
-    const AttnPolicy *policies; /* [n_policies] */
-    uint32_t n_policies;
+    Arena arena;                         /* of policies that were read from files */
+    PolicySlot *policies;                /* [n_policies] of POLICY_MAX_SLOTS, by policy_slot */
+    uint32_t n_policies, n_own_policies; /* the first of them were there when it was opened, and stay */
+    uint64_t policy_clock;
     KvClassTable classes;
     KvMemory *memory;
     KvSeqs *seqs;
-    void (*pulse)(void *arg); /* NULL: none */
+    Selector *selector;
+    RopeTurns turns, window_turns; /* of layers that see everything, of those with a window */
+    void (*pulse)(void *arg);      /* NULL: none */
     void *pulse_arg;
     TraceCall trace; /* NULL: none */
     void *trace_arg;
@@ -75,11 +91,12 @@ struct Engine {
     /* Carved by buffers_new out of one piece of the host's memory and one of the device's. */
     void *slab, *device_slab;
     size_t slab_bytes, device_slab_bytes;
-    AttnPlan *plans;        /* [n_policies, N_ROW_KINDS, n_layers, n_kv_heads] */
+    AttnPlan *plans;        /* [POLICY_MAX_SLOTS, N_ROW_KINDS, n_layers, n_kv_heads] */
     Pass *passes;           /* [max_passes] */
     PassId *seq_pass;       /* [max_sequences]; PASS_NONE: in no pass */
     PieceSpan *piece_spans; /* [max_sequences] of the piece that runs */
     KvSpan *spans;          /* [max_sequences] the same for the kernels of the host */
+    SpanPlans *span_plans;  /* [max_sequences] */
     SeqId *span_seqs;       /* [max_sequences] */
     float *host_logits;     /* [max_logit_rows, n_vocab] */
     /* Where the engine computes. */
@@ -90,6 +107,18 @@ struct Engine {
 
 /* What buffers_new will take of a device. */
 LW_CHECK bool buffers_device_bytes(const Engine *engine, uint64_t *ret_bytes, Error *error);
+
+/* The engine's own policies, and their classes; then, with buffers, the plans of all. */
+LW_CHECK bool policies_open(Engine *engine, const AttnPolicy *policies, uint32_t n, Error *error);
+void policies_fill(Engine *engine);
+
+/* [n_layers, n_kv_heads] of a policy's slot. */
+static inline AttnPlan *engine_plans(const Engine *engine, uint32_t slot, RowKind kind)
+{
+    size_t n_heads = (size_t)engine->shape.n_layers * engine->shape.n_kv_heads;
+    return engine->plans + (slot * N_ROW_KINDS + (size_t)kind) * n_heads;
+}
+
 LW_CHECK bool buffers_new(Engine *engine, Error *error);
 void buffers_free(Engine *engine);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine_state.h"
+#include "engine/select/policy_check.h"
 
 #include <string.h>
 
@@ -7,7 +8,7 @@
 static const uint64_t START = 14695981039346656037u, PRIME = 1099511628211u;
 
 /* Of each tensor so many bytes at both ends tell models apart that differ in their weights alone. */
-enum { SAMPLE_BYTES = 64, LAYOUT_VERSION = 1 };
+enum { SAMPLE_BYTES = 64, LAYOUT_VERSION = 2 };
 
 static uint64_t mix_bytes(uint64_t hash, const void *bytes, size_t n)
 {
@@ -64,8 +65,9 @@ uint64_t engine_model_fingerprint(const Engine *engine)
 
 static uint64_t mix_class(const Engine *engine, uint64_t hash, const KvClass *class)
 {
-    const uint64_t numbers[] = {class->kind,  class->type,  class->sink,       class->window,     class->n_slots,
-                                class->k_dim, class->v_dim, class->page_bytes, class->image_bytes};
+    const uint64_t numbers[] = {class->kind,        class->type,         class->sink,  class->window,
+                                class->n_slots,     class->k_dim,        class->v_dim, class->page_bytes,
+                                class->image_bytes, class->bounds_offset};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = mix_number(hash, numbers[i]);
     size_t n_heads = (size_t)engine->shape.n_layers * engine->shape.n_kv_heads;
     for (size_t i = 0; i < n_heads; i++) hash = mix_number(hash, class->slots[i]);
@@ -93,16 +95,13 @@ static uint64_t mix_rope(const Engine *engine, uint64_t hash)
 
 uint64_t engine_policy_fingerprint(const Engine *engine, PolicyId id)
 {
-    const AttnPolicy *policy = &engine->policies[id];
-    const KvPolicyMap *map = &engine->classes.policies[id];
+    const AttnPolicy *policy = engine_policy(engine, id);
+    const KvPolicyMap *map = &engine->classes.policies[policy_slot(id)];
     uint64_t hash = mix_rope(engine, mix_number(START, LAYOUT_VERSION));
     hash = mix_text(hash, policy->name, strlen(policy->name));
     hash = mix_text(hash, engine->kernels->name, strlen(engine->kernels->name));
     hash = mix_key_norms(engine, hash);
-    if (policy->roles) {
-        hash = mix_number(mix_number(hash, policy->sink), policy->recent_prefill);
-        hash = mix_number(hash, policy->recent_decode);
-    }
+    hash = mix_number(hash, policy_hash(policy));
     for (uint32_t c = 0; c < map->n_classes; c++)
         hash = mix_class(engine, hash, &engine->classes.classes[map->classes[c].class_id]);
     return hash;

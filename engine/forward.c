@@ -60,15 +60,16 @@ bool forward_piece(Engine *engine, const Pass *pass, const WorkItem *item, Piece
 /* For the kernels of the host: of one layer. */
 static void set_spans(const Engine *engine, const Piece *piece, uint32_t layer)
 {
-    size_t n_heads = (size_t)engine->shape.n_layers * engine->shape.n_kv_heads;
     size_t at = (size_t)layer * engine->shape.n_kv_heads;
     for (uint32_t i = 0; i < piece->n_spans; i++) {
         const PieceSpan *span = &engine->piece_spans[i];
-        PolicyId policy = kv_seq_policy(engine->seqs, span->seq);
+        uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, span->seq));
+        const AttnPlan *plans = engine_plans(engine, slot, span->kind) + at;
         engine->span_seqs[i] = span->seq;
+        engine->span_plans[i] = (SpanPlans){plans, &engine->policies[slot].policy, span->kind};
         engine->spans[i] = (KvSpan){.classes = kv_seq_views(engine->seqs, span->seq),
-                                    .heads = engine->classes.policies[policy].heads + at,
-                                    .plans = engine->plans + (policy * N_ROW_KINDS + span->kind) * n_heads + at,
+                                    .heads = engine->classes.policies[slot].heads + at,
+                                    .plans = plans,
                                     .first_row = span->first_row,
                                     .n_rows = span->n_rows,
                                     .first_pos = span->first_pos};
@@ -84,19 +85,27 @@ bool forward_layer(const Engine *engine, const Pass *pass, const Piece *piece, u
     buf.cos_sin = pass->cos_sin + first_row * table_row;
     buf.window_cos_sin = pass->window_cos_sin ? pass->window_cos_sin + first_row * table_row : NULL;
     if (!piece->layer_stride) set_spans(engine, piece, layer);
-    const ForwardPass forward = {.kernels = engine->kernels,
-                                 .stream = engine->stream,
-                                 .shape = &engine->shape,
-                                 .weights = engine->run_weights,
-                                 .buf = &buf,
-                                 .spans = piece->spans + (size_t)(layer - piece->first_layer) * piece->layer_stride,
-                                 .n_spans = piece->n_spans,
-                                 .n_rows = n_rows,
-                                 .launch = piece->launch,
-                                 .is_deterministic = engine->params.is_deterministic,
-                                 .span_seqs = engine->span_seqs,
-                                 .trace = engine->device->is_host ? engine->trace : NULL,
-                                 .trace_arg = engine->trace_arg};
+    ForwardPass forward = {.kernels = engine->kernels,
+                           .stream = engine->stream,
+                           .shape = &engine->shape,
+                           .weights = engine->run_weights,
+                           .buf = &buf,
+                           .spans = piece->spans + (size_t)(layer - piece->first_layer) * piece->layer_stride,
+                           .n_spans = piece->n_spans,
+                           .n_rows = n_rows,
+                           .launch = piece->launch,
+                           .is_deterministic = engine->params.is_deterministic,
+                           .span_seqs = engine->span_seqs,
+                           .span_plans = engine->span_plans,
+                           .turns = &engine->turns,
+                           .window_turns = &engine->window_turns,
+                           .trace = engine->device->is_host ? engine->trace : NULL,
+                           .trace_arg = engine->trace_arg};
+    for (uint32_t i = 0; i < piece->n_spans && !piece->layer_stride; i++) {
+        const AttnPolicy *policy = engine->span_plans[i].policy;
+        if (selector_serves(policy)) forward.selector = engine->selector;
+        forward.has_bounds |= policy_reads_bounds(policy);
+    }
     return engine->family->forward_layer(&forward, layer);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/device_step.h"
 #include "engine/engine_state.h"
+#include "engine/select/attention_count.h"
 
 #include <assert.h>
 #include <string.h>
@@ -163,11 +164,41 @@ bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
     return pass->has_logits || run_layers(engine, item, pass) || kernel_failed(engine, error);
 }
 
-static void close_pass(Engine *engine, PassId id)
+/* Rows whose plans are those of their policy are counted when all is done. */
+static void count_span(Engine *engine, const BatchSpan *span)
+{
+    const ModelShape *shape = &engine->shape;
+    uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, span->seq));
+    if (span->kind != ROWS_DECODE || selector_serves(&engine->policies[slot].policy)) return;
+    const AttnPlan *plans = engine_plans(engine, slot, span->kind);
+    const KvHead *heads = engine->classes.policies[slot].heads;
+    const KvPages *pages = kv_seq_views(engine->seqs, span->seq);
+    AttentionStats *stats = &select_state_seq(selector_state(engine->selector), span->seq)->stats[span->kind];
+    for (uint32_t row = 0; row < span->n_rows; row++)
+        for (size_t i = 0; i < (size_t)shape->n_layers * shape->n_kv_heads; i++)
+            if (!shape_layer_window(shape, (uint32_t)(i / shape->n_kv_heads)))
+                attention_count(&plans[i], span->first_pos + row, &pages[heads[i].class_index].pool->layout, stats);
+}
+
+static void end_span(Engine *engine, const BatchSpan *span)
+{
+    count_span(engine, span);
+    kv_seq_advance(engine->seqs, span->seq, span->n_rows);
+    selector_commit(engine->selector, span->seq, span->kind);
+}
+
+static void close_pass(Engine *engine, PassId id, bool has_ended)
 {
     Pass *pass = &engine->passes[id];
-    for (uint32_t i = 0; i < pass->n_spans; i++)
-        if (pass->spans[i].seq != SEQ_NONE) engine->seq_pass[pass->spans[i].seq] = PASS_NONE;
+    for (uint32_t i = 0; i < pass->n_spans; i++) {
+        const BatchSpan *span = &pass->spans[i];
+        if (span->seq == SEQ_NONE) continue;
+        engine->seq_pass[span->seq] = PASS_NONE;
+        if (has_ended)
+            end_span(engine, span);
+        else
+            select_state_revert(selector_state(engine->selector), span->seq);
+    }
     pass->is_open = false;
 }
 
@@ -179,9 +210,7 @@ bool engine_pass_end(Engine *engine, PassId id, float **ret_logits, Error *error
         return error_set(error, ERR_INTERNAL, "pass %u has not been through all layers", id);
     device_use(engine->device);
     if (!pulse_after(engine, forward_logits(engine, pass))) return kernel_failed(engine, error);
-    for (uint32_t i = 0; i < pass->n_spans; i++)
-        if (pass->spans[i].seq != SEQ_NONE) kv_seq_advance(engine->seqs, pass->spans[i].seq, pass->spans[i].n_rows);
-    close_pass(engine, id);
+    close_pass(engine, id, true);
     *ret_logits = engine->host_logits;
     return true;
 }
@@ -189,7 +218,7 @@ bool engine_pass_end(Engine *engine, PassId id, float **ret_logits, Error *error
 void engine_pass_drop(Engine *engine, PassId id)
 {
     assert(is_open_pass(engine, id));
-    close_pass(engine, id);
+    close_pass(engine, id, false);
 }
 
 void pass_lose_seq(Engine *engine, SeqId seq)

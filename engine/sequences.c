@@ -5,12 +5,16 @@
 
 bool engine_seq_new(Engine *engine, PolicyId policy, SeqId *ret_seq, Error *error)
 {
-    return kv_seq_new(engine->seqs, policy, ret_seq, error);
+    if (!engine_policy(engine, policy)) return error_set(error, ERR_INTERNAL, "there is no policy %u", policy);
+    if (!kv_seq_new(engine->seqs, policy, ret_seq, error)) return false;
+    select_state_open(selector_state(engine->selector), *ret_seq);
+    return true;
 }
 
 void engine_seq_close(Engine *engine, SeqId seq)
 {
     pass_lose_seq(engine, seq);
+    select_state_close(selector_state(engine->selector), seq);
     kv_seq_close(engine->seqs, seq);
 }
 
@@ -34,7 +38,47 @@ static bool check_in_no_pass(const Engine *engine, SeqId seq, Error *error)
 
 bool engine_seq_fork(Engine *engine, SeqId from, SeqId *ret_seq, Error *error)
 {
-    return check_in_no_pass(engine, from, error) && kv_seq_fork(engine->seqs, from, ret_seq, error);
+    if (!check_in_no_pass(engine, from, error) || !kv_seq_fork(engine->seqs, from, ret_seq, error)) return false;
+    select_state_fork(selector_state(engine->selector), from, *ret_seq);
+    return true;
+}
+
+bool engine_seq_fork_dense(Engine *engine, SeqId from, SeqId *ret_seq, Error *error)
+{
+    if (!engine_seq_fork(engine, from, ret_seq, error)) return false;
+    SelectState *state = selector_state(engine->selector);
+    select_state_seq(state, *ret_seq)->is_dense = true;
+    select_state_commit(state, *ret_seq);
+    return true;
+}
+
+void engine_seq_set_prompt(Engine *engine, SeqId seq, uint32_t n_tokens)
+{
+    SelectState *state = selector_state(engine->selector);
+    assert(engine->seq_pass[seq] == PASS_NONE);
+    select_state_seq(state, seq)->n_prompt = n_tokens;
+    select_state_commit(state, seq);
+}
+
+AttentionStats engine_seq_attention(const Engine *engine, SeqId seq, RowKind kind)
+{
+    return select_state_seq(selector_state(engine->selector), seq)->stats[kind];
+}
+
+size_t engine_seq_state_bytes(const Engine *engine, SeqId seq)
+{
+    return select_state_bytes(selector_state(engine->selector), seq);
+}
+
+void engine_seq_state_read(const Engine *engine, SeqId seq, void *dst)
+{
+    select_state_read(selector_state(engine->selector), seq, dst);
+}
+
+void engine_seq_state_write(Engine *engine, SeqId seq, const void *src)
+{
+    assert(engine->seq_pass[seq] == PASS_NONE);
+    select_state_write(selector_state(engine->selector), seq, src);
 }
 
 bool engine_seq_adopt(Engine *engine, SeqId seq, const PageSet *sets, uint32_t n_tokens, Error *error)
@@ -59,14 +103,9 @@ void engine_pages_unref(Engine *engine, const PageSet *set)
 
 const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n)
 {
-    assert(policy < engine->n_policies);
-    *ret_n = engine->classes.policies[policy].n_classes;
-    return engine->classes.policies[policy].classes;
-}
-
-const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy)
-{
-    return policy < engine->n_policies ? &engine->policies[policy] : NULL;
+    assert(engine_policy(engine, policy));
+    *ret_n = engine->classes.policies[policy_slot(policy)].n_classes;
+    return engine->classes.policies[policy_slot(policy)].classes;
 }
 
 KvUsage engine_kv_usage(const Engine *engine)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/kv/kv_class.h"
+#include "kernels/attention/kv_bounds.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -118,14 +119,16 @@ static bool check_policy(const ModelShape *shape, const AttnPolicy *policy, Erro
     return true;
 }
 
-static size_t padded_page_bytes(const KvClass *class, KvType type)
+static size_t padded_page_bytes(const KvClass *class, KvType type, bool with_bounds)
 {
     size_t bytes = class->n_slots * kv_layout(type, class->k_dim, class->v_dim).slot_bytes;
+    if (with_bounds) bytes += class->n_slots * kv_bounds_bytes(class->k_dim);
     return (bytes + OS_PAGE_BYTES - 1) / OS_PAGE_BYTES * OS_PAGE_BYTES;
 }
 
 /* The class of one kind under a policy; slots are [n_layers, n_kv_heads]. No slot: there is no such class. */
-static KvClass make_class(const ModelShape *shape, const AttnPolicy *policy, KvKind kind, KvType type, uint32_t *slots)
+static KvClass make_class(const ModelShape *shape, const AttnPolicy *policy, KvKind kind, KvType type, bool with_bounds,
+                          uint32_t *slots)
 {
     KvClass class = {.kind = kind, .type = type, .window = PLAN_ALL, .k_dim = shape->head_dim, .v_dim = shape->v_dim};
     for (uint32_t layer = 0; layer < shape->n_layers; layer++)
@@ -139,15 +142,17 @@ static KvClass make_class(const ModelShape *shape, const AttnPolicy *policy, KvK
         class.window = prefill_sees_more ? policy->recent_prefill : policy->recent_decode;
     }
     class.slots = slots;
-    class.page_bytes = padded_page_bytes(&class, type);
-    if (kv_type_info(type)->is_quantised) class.image_bytes = padded_page_bytes(&class, KV_BF16);
+    with_bounds &= kind == KV_FULL;
+    class.page_bytes = padded_page_bytes(&class, type, with_bounds);
+    if (with_bounds) class.bounds_offset = class.n_slots * kv_layout(type, class.k_dim, class.v_dim).slot_bytes;
+    if (kv_type_info(type)->is_quantised) class.image_bytes = padded_page_bytes(&class, KV_BF16, false);
     return class;
 }
 
 static bool same_class(const KvClass *a, const KvClass *b, size_t n_heads)
 {
     return a->kind == b->kind && a->type == b->type && a->sink == b->sink && a->window == b->window &&
-           !memcmp(a->slots, b->slots, n_heads * sizeof *a->slots);
+           a->bounds_offset == b->bounds_offset && !memcmp(a->slots, b->slots, n_heads * sizeof *a->slots);
 }
 
 static uint32_t find_class(const KvClassTable *table, const KvClass *class, size_t n_heads)
@@ -168,14 +173,21 @@ static KvClassInfo info_of(const KvClass *class, uint32_t class_id)
                          .page_bytes = class->page_bytes};
 }
 
+/* What a policy's classes are made from. */
+typedef struct ClassMaker {
+    const ModelShape *shape;
+    const AttnPolicy *policy;
+    const KvTypes *types;
+    bool with_bounds;
+} ClassMaker;
+
 /* Adds the class of one kind, if the policy has heads of it, to the table, the map and its heads. */
-static bool add_class(const ModelShape *shape, const AttnPolicy *policy, KvKind kind, KvType type, KvHead *heads,
-                      KvPolicyMap *map, KvClassTable *table)
+static bool add_class(const ClassMaker *maker, KvKind kind, KvHead *heads, KvPolicyMap *map, KvClassTable *table)
 {
-    size_t n_heads = (size_t)shape->n_layers * shape->n_kv_heads;
+    size_t n_heads = (size_t)maker->shape->n_layers * maker->shape->n_kv_heads;
     uint32_t *slots = arena_array(&table->arena, n_heads, sizeof *slots);
     if (!slots) return false;
-    KvClass class = make_class(shape, policy, kind, type, slots);
+    KvClass class = make_class(maker->shape, maker->policy, kind, maker->types->of[kind], maker->with_bounds, slots);
     if (!class.n_slots) return true;
     uint32_t id = find_class(table, &class, n_heads);
     if (id == table->n_classes) table->classes[table->n_classes++] = class;
@@ -185,16 +197,20 @@ static bool add_class(const ModelShape *shape, const AttnPolicy *policy, KvKind 
     return true;
 }
 
-static bool add_policy(const ModelShape *shape, const AttnPolicy *policy, const KvTypes *types, KvClassTable *table)
+static bool add_policy(const ClassMaker *maker, KvPolicyMap *map, KvClassTable *table)
 {
-    KvHead *heads = arena_array(&table->arena, (size_t)shape->n_layers * shape->n_kv_heads, sizeof *heads);
+    KvHead *heads =
+        arena_array(&table->arena, (size_t)maker->shape->n_layers * maker->shape->n_kv_heads, sizeof *heads);
     if (!heads) return false;
-    KvPolicyMap *map = &table->policies[table->n_policies];
     for (KvKind kind = 0; kind < KV_N_KINDS; kind++)
-        if (!add_class(shape, policy, kind, types->of[kind], heads, map, table)) return false;
+        if (!add_class(maker, kind, heads, map, table)) return false;
     map->heads = heads;
-    table->n_policies++;
     return true;
+}
+
+static bool no_memory(Error *error)
+{
+    return error_set(error, ERR_NO_MEMORY, "no memory for the classes of KV pages");
 }
 
 bool kv_classes_init(const ModelShape *shape, const AttnPolicy *policies, uint32_t n_policies, const KvTypes *types,
@@ -204,16 +220,40 @@ bool kv_classes_init(const ModelShape *shape, const AttnPolicy *policies, uint32
         if (!check_policy(shape, &policies[i], error)) return false;
     KvClassTable table = {0};
     arena_init(&table.arena, ARENA_BLOCK_BYTES, SIZE_MAX);
-    table.classes = arena_array(&table.arena, (size_t)n_policies * KV_N_KINDS, sizeof *table.classes);
-    table.policies = arena_array(&table.arena, n_policies, sizeof *table.policies);
+    /* Those with key bounds that may come beside them, too. */
+    table.classes = arena_array(&table.arena, (size_t)n_policies * (KV_N_KINDS + 1), sizeof *table.classes);
+    table.policies = arena_array(&table.arena, n_policies + POLICY_MAX_SLOTS, sizeof *table.policies);
     bool ok = table.classes && table.policies;
-    for (uint32_t i = 0; ok && i < n_policies; i++) ok = add_policy(shape, &policies[i], types, &table);
+    for (; ok && table.n_policies < n_policies; table.n_policies++) {
+        const AttnPolicy *policy = &policies[table.n_policies];
+        const ClassMaker maker = {shape, policy, types, policy_reads_bounds(policy)};
+        ok = add_policy(&maker, &table.policies[table.n_policies], &table);
+    }
     if (!ok) {
         kv_classes_done(&table);
-        return error_set(error, ERR_NO_MEMORY, "no memory for the classes of KV pages");
+        return no_memory(error);
     }
+    table.n_needed = table.n_classes;
     *ret_table = table;
     return true;
+}
+
+bool kv_classes_add_bounded(const ModelShape *shape, const AttnPolicy *policies, const KvTypes *types,
+                            KvClassTable *table, Error *error)
+{
+    table->bounded = arena_array(&table->arena, table->n_policies, sizeof *table->bounded);
+    if (!table->bounded) return no_memory(error);
+    for (; table->n_bounded < table->n_policies; table->n_bounded++) {
+        const ClassMaker maker = {shape, &policies[table->n_bounded], types, true};
+        if (!add_policy(&maker, &table->bounded[table->n_bounded], table)) return no_memory(error);
+    }
+    return true;
+}
+
+void kv_classes_set(KvClassTable *table, uint32_t slot, uint32_t like, bool with_bounds)
+{
+    table->policies[slot] = with_bounds ? table->bounded[like] : table->policies[like];
+    if (slot >= table->n_policies) table->n_policies = slot + 1;
 }
 
 void kv_classes_done(KvClassTable *table)
@@ -224,7 +264,7 @@ void kv_classes_done(KvClassTable *table)
 
 KvShare kv_class_need(const KvClassTable *table, PolicyId policy, uint32_t c, uint32_t n_tokens, uint32_t max_rows)
 {
-    const KvClass *class = &table->classes[table->policies[policy].classes[c].class_id];
+    const KvClass *class = &table->classes[table->policies[policy_slot(policy)].classes[c].class_id];
     uint64_t n_total = kv_n_pages(n_tokens), n_written = (uint64_t)kv_n_pages(max_rows) + 1;
     KvShare need = {n_total, !class->image_bytes ? 0 : n_written < n_total ? n_written : n_total};
     if (class->window == PLAN_ALL) return need;
@@ -235,7 +275,7 @@ KvShare kv_class_need(const KvClassTable *table, PolicyId policy, uint32_t c, ui
 
 uint64_t kv_classes_need_bytes(const KvClassTable *table, PolicyId policy, uint32_t n_tokens, uint32_t max_rows)
 {
-    const KvPolicyMap *map = &table->policies[policy];
+    const KvPolicyMap *map = &table->policies[policy_slot(policy)];
     uint64_t bytes = 0;
     for (uint32_t c = 0; c < map->n_classes; c++) {
         const KvClass *class = &table->classes[map->classes[c].class_id];

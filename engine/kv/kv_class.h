@@ -17,6 +17,7 @@ typedef struct KvTypes {
 } KvTypes;
 
 #define KV_NO_SLOT UINT32_MAX
+enum { KV_MAX_PAGE_CLASSES = 64 }; /* of all policies together */
 
 typedef struct KvClass {
     KvKind kind;
@@ -25,6 +26,7 @@ typedef struct KvClass {
     uint32_t n_slots, k_dim, v_dim;
     const uint32_t *slots;          /* [n_layers, n_kv_heads]; KV_NO_SLOT: not of this class */
     size_t page_bytes, image_bytes; /* of a page in memory; image_bytes 0: the type is not quantised */
+    size_t bounds_offset;           /* of the key bounds behind the slots; 0: it keeps none */
 } KvClass;
 
 /* What a policy makes of the classes. */
@@ -36,10 +38,12 @@ typedef struct KvPolicyMap {
 
 typedef struct KvClassTable {
     Arena arena;
-    KvClass *classes; /* [n_classes] by class_id */
-    uint32_t n_classes;
-    KvPolicyMap *policies; /* [n_policies] by PolicyId */
+    KvClass *classes;             /* [n_classes] by class_id */
+    uint32_t n_classes, n_needed; /* those of the policies that are there from the start come first */
+    KvPolicyMap *policies;        /* [n_policies] of POLICY_MAX_SLOTS, by policy_slot */
     uint32_t n_policies;
+    KvPolicyMap *bounded; /* [n_bounded] those of the first policies, with key bounds (kv_classes_add_bounded) */
+    uint32_t n_bounded;
 } KvClassTable;
 
 /* "f16", or "full=int8,stream=bf16": what is not named is f16. An error names kv_type. */
@@ -57,6 +61,11 @@ uint64_t kv_tokens_bytes(const ModelShape *shape, const KvTypes *types, uint64_t
 LW_CHECK bool kv_classes_init(const ModelShape *shape, const AttnPolicy *policies, uint32_t n_policies,
                               const KvTypes *types, KvClassTable *ret_table, Error *error);
 void kv_classes_done(KvClassTable *table);
+/* Classes with key bounds beside those of the table's policies, for policies that come later. */
+LW_CHECK bool kv_classes_add_bounded(const ModelShape *shape, const AttnPolicy *policies, const KvTypes *types,
+                                     KvClassTable *table, Error *error);
+/* One more policy in the slot, with the classes of the table's policy 'like'. */
+void kv_classes_set(KvClassTable *table, uint32_t slot, uint32_t like, bool with_bounds);
 
 /* Pages that hold n tokens. */
 static inline uint32_t kv_n_pages(uint32_t n_tokens)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/kv/kv_memory.h"
+#include "kernels/attention/kv_bounds.h"
 
 #include "engine/device.h"
 
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { INDEX_BITS = 26, MAX_CLASSES = 1 << (32 - INDEX_BITS), MAX_PAGES = (1 << INDEX_BITS) - 1 };
+enum { INDEX_BITS = 26, MAX_PAGES = (1 << INDEX_BITS) - 1 };
 
 /*
  * Equal pieces of one mapping. Free pages are warm (their memory is there) or cold (it was given back, or never
@@ -26,6 +27,8 @@ typedef struct ClassPages {
     uint32_t *image_of; /* [pages.n_max]; only where the class is quantised */
 } ClassPages;
 
+_Static_assert(KV_MAX_PAGE_CLASSES == 1 << (32 - INDEX_BITS), "a PageId is a class and a number in its pool");
+
 struct KvMemory {
     Device *device;
     const KvClassTable *table;
@@ -36,22 +39,28 @@ struct KvMemory {
     ClassPages classes[];
 };
 
+/* Of a pool that the budget holds no page of there is nothing but its address. */
 static void *map_zeros(uint64_t bytes)
 {
-    void *memory = bytes > SIZE_MAX
-                       ? MAP_FAILED
-                       : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory = bytes > SIZE_MAX ? MAP_FAILED
+                                    : mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
 static void unmap(void *memory, uint64_t bytes)
 {
-    if (memory) munmap(memory, bytes);
+    if (memory) munmap(memory, bytes ? bytes : 1);
+}
+
+static uint64_t pool_bytes(const PagePool *pool)
+{
+    return (uint64_t)(pool->n_max ? pool->n_max : 1) * pool->view.page_bytes;
 }
 
 static void pool_done(Device *device, PagePool *pool)
 {
-    device->ops->free(device, pool->view.base, (uint64_t)pool->n_max * pool->view.page_bytes);
+    device->ops->free(device, pool->view.base, pool_bytes(pool));
     unmap(pool->warm, (uint64_t)pool->n_max * sizeof *pool->warm);
     unmap(pool->cold, (uint64_t)pool->n_max * sizeof *pool->cold);
 }
@@ -62,7 +71,7 @@ static bool pool_init(Device *device, PagePool *pool, const KvClass *class, KvTy
     pool->n_max = n_max > MAX_PAGES ? MAX_PAGES : (uint32_t)n_max;
     pool->view.layout = kv_layout(type, class->k_dim, class->v_dim);
     pool->view.page_bytes = page_bytes;
-    pool->view.base = device->ops->alloc(device, (uint64_t)pool->n_max * page_bytes);
+    pool->view.base = device->ops->alloc(device, pool_bytes(pool));
     pool->warm = map_zeros((uint64_t)pool->n_max * sizeof *pool->warm);
     pool->cold = map_zeros((uint64_t)pool->n_max * sizeof *pool->cold);
     return pool->view.base && pool->warm && pool->cold;
@@ -71,6 +80,7 @@ static bool pool_init(Device *device, PagePool *pool, const KvClass *class, KvTy
 static bool class_init(Device *device, ClassPages *pages, const KvClass *class, KvShare share)
 {
     if (!pool_init(device, &pages->pages, class, class->type, class->page_bytes, share.n_pages)) return false;
+    pages->pages.view.bounds_offset = class->bounds_offset;
     pages->owners = map_zeros((uint64_t)pages->pages.n_max * sizeof *pages->owners);
     if (!class->image_bytes) return pages->owners;
     pages->image_of = map_zeros((uint64_t)pages->pages.n_max * sizeof *pages->image_of);
@@ -80,9 +90,9 @@ static bool class_init(Device *device, ClassPages *pages, const KvClass *class, 
 
 static KvMemory *memory_new(Device *device, const KvClassTable *classes, uint64_t budget_bytes, Error *error)
 {
-    if (classes->n_classes > MAX_CLASSES) {
+    if (classes->n_classes > KV_MAX_PAGE_CLASSES) {
         error_set_param(error, ERR_TOO_LARGE, "roles", "the roles make %u classes of KV pages, more than %d",
-                        classes->n_classes, MAX_CLASSES);
+                        classes->n_classes, KV_MAX_PAGE_CLASSES);
         return NULL;
     }
     KvMemory *memory = calloc(1, sizeof *memory + classes->n_classes * sizeof *memory->classes);
@@ -98,7 +108,7 @@ static KvMemory *memory_new(Device *device, const KvClassTable *classes, uint64_
 
 bool kv_memory_new(const KvClassTable *classes, uint64_t budget_bytes, KvMemory **ret_memory, Error *error)
 {
-    for (uint32_t i = 0; i < classes->n_classes; i++)
+    for (uint32_t i = 0; i < classes->n_needed; i++)
         if (budget_bytes < classes->classes[i].page_bytes || budget_bytes < classes->classes[i].image_bytes)
             return error_set_param(error, ERR_INVALID, "host_memory", "%llu bytes of KV memory do not hold a page",
                                    (unsigned long long)budget_bytes);
@@ -288,7 +298,8 @@ char *kv_page_data(const KvMemory *memory, PageId page, size_t *ret_bytes)
     const ClassPages *pages = &memory->classes[kv_page_class(page)];
     uint32_t image = kv_page_image(memory, page);
     const KvPool *pool = image == KV_NO_IMAGE ? &pages->pages.view : &pages->images.view;
-    *ret_bytes = memory->table->classes[kv_page_class(page)].n_slots * pool->layout.slot_bytes;
+    *ret_bytes = memory->table->classes[kv_page_class(page)].n_slots *
+                 (pool->layout.slot_bytes + (pool->bounds_offset ? kv_bounds_bytes(pool->layout.k_dim) : 0));
     return pool->base + (size_t)(image == KV_NO_IMAGE ? kv_page_index(page) : image) * pool->page_bytes;
 }
 

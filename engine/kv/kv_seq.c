@@ -99,7 +99,7 @@ void kv_seqs_free(KvSeqs *seqs)
 
 static const KvPolicyMap *map_of(const KvSeqs *seqs, const KvSeq *seq)
 {
-    return &seqs->params.classes->policies[seq->policy];
+    return &seqs->params.classes->policies[policy_slot(seq->policy)];
 }
 
 static uint32_t *table_of(const KvSeqs *seqs, SeqId id, uint32_t class, bool of_images)
@@ -160,7 +160,7 @@ static bool find_place(const KvSeqs *seqs, SeqId *ret_seq, Error *error)
 bool kv_seq_new(KvSeqs *seqs, PolicyId policy, SeqId *ret_seq, Error *error)
 {
     SeqId id = 0;
-    if (policy >= seqs->params.classes->n_policies)
+    if (policy_slot(policy) >= seqs->params.classes->n_policies)
         return error_set(error, ERR_INTERNAL, "there is no policy %u", policy);
     if (!find_place(seqs, &id, error)) return false;
     KvSeq *seq = &seqs->seqs[id];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/block.h"
+#include "engine/select/selector.h"
 
 MatmulOut block_matmul_out(const Matrix *matrix, const float *bias, float *y, bool accumulate)
 {
@@ -70,30 +71,41 @@ static bool place_heads(const ForwardPass *pass, uint32_t layer, float *x, uint3
            pass->kernels->rope(&params, pass->stream);
 }
 
-static void trace_layer(const ForwardPass *pass, uint32_t layer)
+void block_trace(const ForwardPass *pass, uint32_t layer, const KvSpan *spans, const SeqId *seqs, uint32_t n_spans)
 {
     if (!pass->trace) return;
-    const LayerTrace trace = {.layer = layer,
-                              .n_rows = pass->n_rows,
-                              .n_spans = pass->n_spans,
-                              .q = pass->buf->q,
-                              .spans = pass->spans,
-                              .seqs = pass->span_seqs};
+    const LayerTrace trace = {
+        .layer = layer, .n_rows = pass->n_rows, .n_spans = n_spans, .q = pass->buf->q, .spans = spans, .seqs = seqs};
     pass->trace(pass->trace_arg, &trace);
+}
+
+/* New keys and values go into the cache, where they are needed their bounds too. */
+static bool store(const ForwardPass *pass, const RopeTurns *turns)
+{
+    const ModelShape *shape = pass->shape;
+    const KvStoreParams params = {.k = pass->buf->k,
+                                  .v = pass->buf->v,
+                                  .spans = pass->spans,
+                                  .n_spans = pass->n_spans,
+                                  .n_kv_heads = shape->n_kv_heads,
+                                  .k_dim = shape->head_dim,
+                                  .v_dim = shape->v_dim,
+                                  .launch = pass->launch};
+    const KvBoundsParams bounds = {.spans = pass->spans,
+                                   .n_spans = pass->n_spans,
+                                   .n_kv_heads = shape->n_kv_heads,
+                                   .k_dim = shape->head_dim,
+                                   .turns = turns};
+    return pass->kernels->kv_store(&params, pass->stream) &&
+           (!pass->has_bounds || pass->kernels->kv_bounds(&bounds, pass->stream));
 }
 
 static bool attend(const ForwardPass *pass, uint32_t layer)
 {
     const StepBuffers *buf = pass->buf;
     const ModelShape *shape = pass->shape;
-    const KvStoreParams store = {.k = buf->k,
-                                 .v = buf->v,
-                                 .spans = pass->spans,
-                                 .n_spans = pass->n_spans,
-                                 .n_kv_heads = shape->n_kv_heads,
-                                 .k_dim = shape->head_dim,
-                                 .v_dim = shape->v_dim,
-                                 .launch = pass->launch};
+    bool has_window = shape_layer_window(shape, layer);
+    const RopeTurns *turns = has_window ? pass->window_turns : pass->turns;
     const AttendParams params = {.q = buf->q,
                                  .out = buf->attn,
                                  .spans = pass->spans,
@@ -104,10 +116,12 @@ static bool attend(const ForwardPass *pass, uint32_t layer)
                                  .v_dim = shape->v_dim,
                                  .scale = shape->attention_scale,
                                  .softcap = shape->attention_softcap,
+                                 .turns = turns,
                                  .scratch = buf->attention_scratch,
                                  .launch = pass->launch};
-    if (!pass->kernels->kv_store(&store, pass->stream)) return false;
-    trace_layer(pass, layer);
+    if (!store(pass, turns)) return false;
+    if (pass->selector && !has_window) return selector_attend(pass->selector, pass, layer, &params);
+    block_trace(pass, layer, pass->spans, pass->span_seqs, pass->n_spans);
     return pass->kernels->attend(&params, pass->stream);
 }
 

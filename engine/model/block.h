@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "engine/model/weights.h"
+#include "engine/select/policy.h"
 #include "engine/trace.h"
 #include "kernels/table.h"
 
@@ -24,6 +25,15 @@ typedef struct StepBuffers {
     void *attention_scratch;
 } StepBuffers;
 
+/* By what a span attends in the layer that runs. */
+typedef struct SpanPlans {
+    const AttnPlan *plans; /* [n_kv_heads] what its policy alone says */
+    const AttnPolicy *policy;
+    RowKind kind;
+} SpanPlans;
+
+struct Selector;
+
 /* Consecutive rows of a batch on their way through a layer; rows of spans and buffers count from the first of them.
  * Rows of no span, whose sequence was closed meanwhile, go along and mean nothing. */
 typedef struct ForwardPass {
@@ -35,12 +45,18 @@ typedef struct ForwardPass {
     const KvSpan *spans;    /* [n_spans] as the kernels read them, of the layer that runs */
     const SeqId *span_seqs; /* [n_spans] */
     uint32_t n_spans, n_rows;
-    KvLaunch launch; /* where a device reads them */
+    const SpanPlans *span_plans;           /* [n_spans]; this and what follows: of the host */
+    struct Selector *selector;             /* NULL: no span's plans depend on more than its policy */
+    bool has_bounds;                       /* some span's keys have bounds */
+    const RopeTurns *turns, *window_turns; /* of layers that see everything, of those with a window */
+    KvLaunch launch;                       /* where a device reads them */
     bool is_deterministic;
     TraceCall trace; /* NULL: none */
     void *trace_arg;
 } ForwardPass;
 
+/* Shows spans that are about to attend; seqs [n_spans]. */
+void block_trace(const ForwardPass *pass, uint32_t layer, const KvSpan *spans, const SeqId *seqs, uint32_t n_spans);
 /* One output of a matmul; bias may be NULL. */
 MatmulOut block_matmul_out(const Matrix *matrix, const float *bias, float *y, bool accumulate);
 /* x += post_norm(Wo attention(norm(x))): the new keys and values go into the cache first. */

@@ -9,6 +9,14 @@
 
 typedef uint32_t PolicyId;
 
+enum { POLICY_MAX_SLOTS = 64, POLICY_SLOT_BITS = 8 };
+
+/* Its place in the engine's table; what is above that tells those apart that had the place one after the other. */
+static inline uint32_t policy_slot(PolicyId policy)
+{
+    return policy & ((1u << POLICY_SLOT_BITS) - 1);
+}
+
 /* Which KV heads stream (LServe 3.3) instead of seeing everything. */
 typedef struct HeadRoles {
     const char *name;
@@ -27,7 +35,7 @@ typedef struct SelectStage {
     uint32_t refresh;     /* decode steps; 1: every step. A stage that is due runs all after it */
 } SelectStage;
 
-enum { SELECT_MAX_STAGES = 4 };
+enum { SELECT_MAX_STAGES = 4, SELECT_MAX_PROBES = 64 };
 
 typedef struct Selection {
     const char *planner; /* "pages", "hip", "oracle", ... */
@@ -78,10 +86,26 @@ typedef struct AttnPolicy {
     uint32_t group;         /* POSITIONS_GROUPED */
 } AttnPolicy;
 
+/* Do its stages read key bounds? */
+static inline bool policy_reads_bounds(const AttnPolicy *policy)
+{
+    for (uint32_t i = 0; i < policy->selection.n_stages; i++)
+        if (policy->selection.stages[i].scan == SCAN_BOX || policy->selection.stages[i].scan == SCAN_CENTER)
+            return true;
+    return false;
+}
+
+/* Do blocks of prompt rows get lists of their own, so that all rows of a block have to go together? */
+static inline bool policy_selects_blocks(const AttnPolicy *policy)
+{
+    return policy->selection.n_stages && policy->selection.prefill_from != PLAN_ALL;
+}
+
 /* Do decoded rows get the same keys and values as prefilled ones would (so that both are one to the prefix cache)? */
 static inline bool policy_decodes_as_prefilled(const AttnPolicy *policy)
 {
-    bool same_selection = !policy->selection.n_stages;
+    bool moves = policy->roles && policy->positions == POSITIONS_PACKED, same_selection = !policy->selection.n_stages;
     bool same_window = policy->wavelength.k_prefill == policy->wavelength.k_decode;
-    return same_selection && same_window && (!policy->roles || policy->recent_prefill == policy->recent_decode);
+    return same_selection && same_window && !moves &&
+           (!policy->roles || policy->recent_prefill == policy->recent_decode);
 }

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/engine_state.h"
+#include "engine/select/planner.h"
+#include "engine/select/policy_check.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Kernels of a device read nothing yet of what such plans point to. */
+static bool check_device(const Engine *engine, const AttnPolicy *policy, Error *error)
+{
+    const Wavelength *wave = &policy->wavelength;
+    bool is_plain = !selector_serves(policy) && policy->positions == POSITIONS_TRUE &&
+                    !wavelength_cuts(wave, wave->k_prefill) && !wavelength_cuts(wave, wave->k_decode);
+    return engine->device->is_host || is_plain ||
+           error_set_param(error, ERR_UNSUPPORTED, "longwave.attention", "'%s' needs the CPU: device = cpu",
+                           policy->name);
+}
+
+/* ---- tables ---- */
+
+/* Bands of the rows of a kind: of the layers that see everything, and of those with a window. */
+static uint32_t fill_bands(const Engine *engine, PolicySlot *slot, RowKind kind, bool of_windows)
+{
+    const Wavelength *wavelength = &slot->policy.wavelength;
+    const RopeOrder *rope = of_windows ? &engine->weights.window_rope : &engine->weights.rope;
+    const WaveHead head = {rope->theta, engine->shape.rope_dim / 2, engine->shape.head_dim};
+    if (of_windows && !wavelength->in_window_layers) return 0;
+    double k = kind == ROWS_PREFILL ? wavelength->k_prefill : wavelength->k_decode;
+    return wavelength_bands(wavelength, k, &head, slot->bands[kind][of_windows]);
+}
+
+static void fill_plans(Engine *engine, uint32_t index)
+{
+    const ModelShape *shape = &engine->shape;
+    PolicySlot *slot = &engine->policies[index];
+    for (RowKind kind = 0; kind < N_ROW_KINDS; kind++) {
+        AttnPlan *plans = engine_plans(engine, index, kind);
+        uint32_t n_bands[2] = {fill_bands(engine, slot, kind, false), fill_bands(engine, slot, kind, true)};
+        planner_fill(shape, &slot->policy, kind, plans);
+        for (size_t i = 0; i < (size_t)shape->n_layers * shape->n_kv_heads; i++) {
+            bool has_window = shape_layer_window(shape, (uint32_t)(i / shape->n_kv_heads));
+            if (!n_bands[has_window]) continue;
+            plans[i].bands = slot->bands[kind][has_window];
+            plans[i].n_bands = n_bands[has_window];
+        }
+    }
+}
+
+void policies_fill(Engine *engine)
+{
+    for (uint32_t i = 0; i < engine->n_policies; i++) fill_plans(engine, i);
+}
+
+bool policies_open(Engine *engine, const AttnPolicy *policies, uint32_t n, Error *error)
+{
+    if (n < 1 || n > ROLES_MAX_POLICIES || policies[0].roles)
+        return error_set_param(error, ERR_INVALID, "roles", "%u attention policies: from 1 to %d, the first dense", n,
+                               ROLES_MAX_POLICIES);
+    for (uint32_t i = 0; i < n; i++)
+        if (!policy_check(&policies[i], error) || !check_device(engine, &policies[i], error)) return false;
+    engine->policies = arena_array(&engine->arena, POLICY_MAX_SLOTS, sizeof *engine->policies);
+    if (!engine->policies) return error_set(error, ERR_NO_MEMORY, "no memory for attention policies");
+    for (uint32_t i = 0; i < n; i++)
+        engine->policies[i] = (PolicySlot){.policy = policies[i], .id = i, .is_used = true};
+    engine->n_policies = engine->n_own_policies = n;
+    const KvTypes *types = &engine->params.kv_types;
+    return kv_classes_init(&engine->shape, policies, n, types, &engine->classes, error) &&
+           (!engine->device->is_host ||
+            kv_classes_add_bounded(&engine->shape, policies, types, &engine->classes, error));
+}
+
+/* ---- policies of requests ---- */
+
+static bool is_id(const Engine *engine, PolicyId id)
+{
+    uint32_t index = policy_slot(id);
+    return index < engine->n_policies && engine->policies[index].is_used && engine->policies[index].id == id;
+}
+
+const AttnPolicy *engine_policy(const Engine *engine, PolicyId id)
+{
+    return is_id(engine, id) ? &engine->policies[policy_slot(id)].policy : NULL;
+}
+
+/* One of the engine's own with the same roles: its classes are those of the new one. */
+static uint32_t find_base(const Engine *engine, const AttnPolicy *policy)
+{
+    for (uint32_t i = 0; i < engine->n_own_policies; i++) {
+        const AttnPolicy *own = &engine->policies[i].policy;
+        if (own->roles == policy->roles &&
+            (!own->roles || (own->sink == policy->sink && own->recent_prefill == policy->recent_prefill &&
+                             own->recent_decode == policy->recent_decode)))
+            return i;
+    }
+    return UINT32_MAX;
+}
+
+/* A place that is free, or that nobody has used for longest; the engine's own are not for others. */
+static uint32_t find_place(const Engine *engine)
+{
+    uint32_t best = UINT32_MAX;
+    if (engine->n_policies < POLICY_MAX_SLOTS) return engine->n_policies;
+    for (uint32_t i = engine->n_own_policies; i < POLICY_MAX_SLOTS; i++) {
+        const PolicySlot *slot = &engine->policies[i];
+        if (slot->n_users == 0 && (best == UINT32_MAX || slot->last_use < engine->policies[best].last_use)) best = i;
+    }
+    return best;
+}
+
+bool engine_policy_intern(Engine *engine, const AttnPolicy *policy, PolicyId *ret_policy, Error *error)
+{
+    uint32_t index = 0;
+    while (index < engine->n_policies && !policy_equals(&engine->policies[index].policy, policy)) index++;
+    if (index == engine->n_policies) {
+        uint32_t base = find_base(engine, policy);
+        if (!policy_check(policy, error) || !check_device(engine, policy, error)) return false;
+        if (base == UINT32_MAX)
+            return error_set_param(error, ERR_INVALID, "longwave.attention.roles",
+                                   "the engine was not opened with these head roles");
+        index = find_place(engine);
+        if (index == UINT32_MAX)
+            return error_set(error, ERR_BUSY, "%d attention policies are in use", POLICY_MAX_SLOTS);
+        PolicySlot *slot = &engine->policies[index];
+        PolicyId id = slot->is_used ? slot->id + (1u << POLICY_SLOT_BITS) : index + (1u << POLICY_SLOT_BITS);
+        *slot = (PolicySlot){.policy = *policy, .id = id, .is_used = true};
+        if (index == engine->n_policies) engine->n_policies++;
+        kv_classes_set(&engine->classes, index, base, policy_reads_bounds(policy));
+        fill_plans(engine, index);
+    }
+    PolicySlot *slot = &engine->policies[index];
+    slot->n_users++;
+    slot->last_use = ++engine->policy_clock;
+    *ret_policy = slot->id;
+    return true;
+}
+
+void engine_policy_release(Engine *engine, PolicyId id)
+{
+    assert(is_id(engine, id) && engine->policies[policy_slot(id)].n_users > 0);
+    engine->policies[policy_slot(id)].n_users--;
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/select/select_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define NO_POSITION UINT32_MAX
+enum { OS_PAGE_WORDS = 1024 };
+
+/* Two banks: the one that counts, and the one that a pass writes. */
+typedef struct HeadState {
+    SelectList lists[2];
+    uint8_t bank;   /* which counts */
+    bool is_edited; /* the other one is to count when the pass ends */
+} HeadState;
+
+struct SelectState {
+    uint32_t max_sequences, n_heads;
+    size_t bank_words;
+    SelectSeq *seqs, *pending; /* [max_sequences] as counted; as the pass has left it */
+    HeadState *heads;          /* [max_sequences, n_heads] */
+    uint32_t *words;           /* [max_sequences, n_heads, 2, bank_words] */
+    size_t words_bytes;
+};
+
+bool select_state_new(uint32_t max_sequences, uint32_t n_heads, uint32_t max_sectors, SelectState **ret_state,
+                      Error *error)
+{
+    SelectState *state = calloc(1, sizeof *state);
+    if (!state) return error_set(error, ERR_NO_MEMORY, "no memory for selections");
+    state->max_sequences = max_sequences;
+    state->n_heads = n_heads;
+    state->bank_words =
+        ((size_t)max_sectors * (SELECT_MAX_STAGES + 1) + OS_PAGE_WORDS - 1) / OS_PAGE_WORDS * OS_PAGE_WORDS;
+    state->seqs = calloc(max_sequences, sizeof *state->seqs);
+    state->pending = calloc(max_sequences, sizeof *state->pending);
+    state->heads = calloc((size_t)max_sequences * n_heads, sizeof *state->heads);
+    void *words = MAP_FAILED;
+    if (!__builtin_mul_overflow((size_t)max_sequences * n_heads * 2 * sizeof *state->words, state->bank_words,
+                                &state->words_bytes))
+        words =
+            mmap(NULL, state->words_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (words != MAP_FAILED) state->words = words;
+    if (!state->seqs || !state->pending || !state->heads || !state->words) {
+        select_state_free(state);
+        return error_set(error, ERR_NO_MEMORY, "no memory for the selections of %u sequences", max_sequences);
+    }
+    *ret_state = state;
+    return true;
+}
+
+void select_state_free(SelectState *state)
+{
+    if (!state) return;
+    if (state->words) munmap(state->words, state->words_bytes);
+    free(state->heads);
+    free(state->pending);
+    free(state->seqs);
+    free(state);
+}
+
+static HeadState *head_at(const SelectState *state, SeqId seq, uint32_t head)
+{
+    return &state->heads[(size_t)seq * state->n_heads + head];
+}
+
+static uint32_t *words_at(const SelectState *state, SeqId seq, uint32_t head, uint32_t bank)
+{
+    return state->words + (((size_t)seq * state->n_heads + head) * 2 + bank) * state->bank_words;
+}
+
+static size_t n_words(const SelectList *list)
+{
+    size_t n = list->n_sectors;
+    for (uint32_t i = 0; i < list->n_stages; i++) n += list->n[i];
+    return n;
+}
+
+static uint32_t bank_in_pass(const HeadState *head)
+{
+    return head->is_edited ? !head->bank : head->bank;
+}
+
+void select_state_clear(SelectState *state, SeqId seq)
+{
+    memset(head_at(state, seq, 0), 0, state->n_heads * sizeof *state->heads);
+}
+
+void select_state_open(SelectState *state, SeqId seq)
+{
+    select_state_clear(state, seq);
+    state->seqs[seq] = state->pending[seq] = (SelectSeq){.decode_from = NO_POSITION};
+}
+
+/* Its memory is for whoever needs some. */
+void select_state_close(SelectState *state, SeqId seq)
+{
+    size_t bytes = state->words_bytes / state->max_sequences, n_edits = 0;
+    for (uint32_t i = 0; i < state->n_heads; i++)
+        n_edits += head_at(state, seq, i)->lists[0].n_stages || head_at(state, seq, i)->lists[1].n_stages;
+    if (n_edits) (void)madvise((char *)state->words + seq * bytes, bytes, MADV_DONTNEED);
+    select_state_clear(state, seq);
+}
+
+void select_state_fork(SelectState *state, SeqId from, SeqId to)
+{
+    state->seqs[to] = state->pending[to] = state->seqs[from];
+    for (uint32_t i = 0; i < state->n_heads; i++) {
+        const HeadState *head = head_at(state, from, i);
+        HeadState *copy = head_at(state, to, i);
+        *copy = (HeadState){.lists = {head->lists[head->bank]}};
+        memcpy(words_at(state, to, i, 0), words_at(state, from, i, head->bank),
+               n_words(&copy->lists[0]) * sizeof *state->words);
+    }
+}
+
+SelectSeq *select_state_seq(SelectState *state, SeqId seq)
+{
+    return &state->pending[seq];
+}
+
+const SelectList *select_state_list(const SelectState *state, SeqId seq, uint32_t head, const uint32_t **ret_words)
+{
+    const HeadState *at = head_at(state, seq, head);
+    uint32_t bank = bank_in_pass(at);
+    *ret_words = words_at(state, seq, head, bank);
+    return &at->lists[bank];
+}
+
+SelectList *select_state_edit(SelectState *state, SeqId seq, uint32_t head, uint32_t **ret_words)
+{
+    HeadState *at = head_at(state, seq, head);
+    if (!at->is_edited) {
+        uint32_t old = at->bank;
+        at->lists[!old] = at->lists[old];
+        memcpy(words_at(state, seq, head, !old), words_at(state, seq, head, old),
+               n_words(&at->lists[old]) * sizeof *state->words);
+        at->is_edited = true;
+    }
+    *ret_words = words_at(state, seq, head, !at->bank);
+    return &at->lists[!at->bank];
+}
+
+void select_state_commit(SelectState *state, SeqId seq)
+{
+    state->seqs[seq] = state->pending[seq];
+    for (uint32_t i = 0; i < state->n_heads; i++) {
+        HeadState *head = head_at(state, seq, i);
+        head->bank = (uint8_t)bank_in_pass(head);
+        head->is_edited = false;
+    }
+}
+
+void select_state_revert(SelectState *state, SeqId seq)
+{
+    state->pending[seq] = state->seqs[seq];
+    for (uint32_t i = 0; i < state->n_heads; i++) head_at(state, seq, i)->is_edited = false;
+}
+
+/* ---- copies ---- */
+
+size_t select_state_bytes(const SelectState *state, SeqId seq)
+{
+    size_t bytes = sizeof *state->seqs;
+    for (uint32_t i = 0; i < state->n_heads; i++) {
+        const HeadState *head = head_at(state, seq, i);
+        bytes += sizeof *head->lists + n_words(&head->lists[head->bank]) * sizeof *state->words;
+    }
+    return bytes;
+}
+
+static char *put(char *to, const void *from, size_t n)
+{
+    memcpy(to, from, n);
+    return to + n;
+}
+
+static const char *get(const char *from, void *to, size_t n)
+{
+    memcpy(to, from, n);
+    return from + n;
+}
+
+void select_state_read(const SelectState *state, SeqId seq, void *dst)
+{
+    char *at = put(dst, &state->seqs[seq], sizeof *state->seqs);
+    for (uint32_t i = 0; i < state->n_heads; i++) {
+        const HeadState *head = head_at(state, seq, i);
+        const SelectList *list = &head->lists[head->bank];
+        at = put(at, list, sizeof *list);
+        at = put(at, words_at(state, seq, i, head->bank), n_words(list) * sizeof *state->words);
+    }
+}
+
+void select_state_write(SelectState *state, SeqId seq, const void *src)
+{
+    const char *at = get(src, &state->seqs[seq], sizeof *state->seqs);
+    state->pending[seq] = state->seqs[seq];
+    for (uint32_t i = 0; i < state->n_heads; i++) {
+        HeadState *head = head_at(state, seq, i);
+        *head = (HeadState){0};
+        at = get(at, &head->lists[0], sizeof head->lists[0]);
+        at = get(at, words_at(state, seq, i, 0), n_words(&head->lists[0]) * sizeof *state->words);
+    }
+}
