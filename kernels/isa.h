@@ -43,10 +43,15 @@ void ISA(matmul_float)(const MatmulParams *params, const MatmulOut *out, uint32_
 
 /*
  * Parts of attend, for one sector as it lies in a page: channel c of its keys to ret + 64 c, values to rows of
- * attend_pad(v_dim); of quantised types the numbers alone, without scale and zero. Scales: [16] each.
+ * attend_pad(v_dim); of quantised types the numbers alone, without scale and zero. Scales: [16] each. Of keys only the
+ * blocks of bytes that hold the first n_channels are read.
  */
-void ISA(kv_unpack_keys)(const KvLayout *layout, const char *sector, float *ret);
+void ISA(kv_unpack_keys)(const KvLayout *layout, const char *sector, uint32_t n_channels, float *ret);
 void ISA(kv_unpack_values)(const KvLayout *layout, const char *sector, float *ret);
 void ISA(kv_unpack_scales)(const char *scales, float *ret_scale, float *ret_zero);
+
+/* The first n_channels of a sector's keys as they are read, turned by cos_sin (rope_turns_get; NULL: not turned). */
+void ISA(kv_read_keys)(const KvLayout *layout, const char *sector, uint32_t n_channels, const RopeTurns *turns,
+                       const float *cos_sin, float *ret);
 
 const KernelTable *ISA(kernels_table)(void);

@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/attention/attend_work.h"
+#include "kernels/attention/score_tile.h"
 #include "kernels/isa.h"
 #include "kernels/parallel.h"
-#include "kernels/simd.h"
 
 #include <math.h>
 #include <string.h>
-
-enum {
-    TILE_QUERIES = 6,                            /* that share what is in registers: */
-    TILE_VECTORS = SIMD_TILE_TOKENS < 8 ? 1 : 4, /* of keys, or of channels of values */
-};
-_Static_assert((int)LANES == (int)KV_SECTOR_TOKENS, "a vector of scores is a sector");
 
 /* The sectors of a chunk that some row of a task sees, in order, and which of their keys each row sees. */
 typedef struct Chunk {
     uint32_t n_sectors, n_groups;
     const char *data[ATTEND_CHUNK_SECTORS];
     const KvLayout *layout[ATTEND_CHUNK_SECTORS];
-    bool is_scaled[ATTEND_CHUNK_SECTORS];
+    uint32_t number[ATTEND_CHUNK_SECTORS];              /* the logical sector */
+    uint32_t position[ATTEND_CHUNK_SECTORS];            /* at which its first key stands */
+    uint32_t n_channels[ATTEND_CHUNK_SECTORS];          /* that its scores take */
+    bool is_scaled[ATTEND_CHUNK_SECTORS];               /* its numbers are to be scaled */
+    bool is_moved[ATTEND_CHUNK_SECTORS];                /* its keys are scaled and turned before they are scored */
     uint64_t seen[KV_PAGE_TOKENS][ATTEND_CHUNK_GROUPS]; /* by row; a bit for each key of a group */
 } Chunk;
 
@@ -26,18 +23,16 @@ typedef struct Job {
     const AttendParams *params;
     const AttendTask *task;
     AttendScratch scratch;
-    uint32_t group, n_queries;
+    uint32_t group, n_queries, n_sums;
     size_t partial_floats;
 } Job;
 
 /* Queries that share a group's keys and values. */
 typedef struct Tile {
-    const float *q[TILE_QUERIES];
-    float *scores[TILE_QUERIES]; /* of the group's keys; later their weights */
+    ScoreTile s; /* scores later hold weights */
     float *out[TILE_QUERIES];
     uint64_t seen[TILE_QUERIES];
     uint64_t seen_by_any, seen_by_all;
-    int n_queries;
 } Tile;
 
 /* exp(x - max) where an empty side (max = -infinity) weighs nothing. */
@@ -62,12 +57,25 @@ static uint32_t seen_keys(const AttnPlan *plan, uint32_t position, uint32_t sect
     return causal & (sink | ~(recent > base ? low_bits(recent - base) : 0));
 }
 
-static void add_sector(const Job *job, Chunk *chunk, uint32_t sector)
+static void locate_sector(const Job *job, Chunk *chunk, uint32_t sector)
+{
+    const AttendTask *task = job->task;
+    const AttnPlan *plan = task->plan;
+    uint32_t s = chunk->n_sectors++, own_page = task->first_pos / KV_PAGE_TOKENS, page = sector / KV_PAGE_SECTORS;
+    const char *slot = kv_pages_slot(task->pages, page, own_page, task->slot, &chunk->layout[s]);
+    chunk->data[s] = slot + sector % KV_PAGE_SECTORS * chunk->layout[s]->sector_bytes;
+    chunk->is_scaled[s] = kv_type_info(chunk->layout[s]->type)->is_quantised;
+    chunk->number[s] = sector;
+    chunk->position[s] = plan_sector_position(plan, sector);
+    chunk->n_channels[s] = plan_channels(plan, own_page, chunk->position[s], job->params->k_dim);
+    chunk->is_moved[s] = chunk->position[s] != sector * KV_SECTOR_TOKENS || plan->positions == POSITIONS_GROUPED;
+}
+
+static void add_sector(const Job *job, Chunk *chunk, uint32_t sector, bool is_listed)
 {
     const AttendTask *task = job->task;
     const AttnPlan *plan = task->plan;
     uint32_t s = chunk->n_sectors, n_rows = task->n_rows, all = 0;
-    bool is_listed = plan->n_list > 0 && plan_lists(plan, sector);
     uint32_t base = sector * KV_SECTOR_TOKENS, end = base + KV_SECTOR_TOKENS;
     if (!is_listed && base >= plan->sink && end <= attend_recent_begin(plan, task->first_pos)) return;
     uint32_t first = seen_keys(plan, task->first_pos, sector, is_listed);
@@ -80,21 +88,20 @@ static void add_sector(const Job *job, Chunk *chunk, uint32_t sector)
         *seen |= (uint64_t)bits << s % ATTEND_GROUP_SECTORS * KV_SECTOR_TOKENS;
         all |= bits;
     }
-    if (!all) return;
-    uint32_t page = sector / KV_PAGE_SECTORS;
-    const char *slot =
-        kv_pages_slot(task->pages, page, task->first_pos / KV_PAGE_TOKENS, task->slot, &chunk->layout[s]);
-    chunk->data[s] = slot + sector % KV_PAGE_SECTORS * chunk->layout[s]->sector_bytes;
-    chunk->is_scaled[s] = kv_type_info(chunk->layout[s]->type)->is_quantised;
-    chunk->n_sectors++;
+    if (all) locate_sector(job, chunk, sector);
 }
 
 static void find_sectors(const Job *job, Chunk *chunk, uint32_t number)
 {
+    const AttnPlan *plan = job->task->plan;
     uint32_t last = (job->task->first_pos + job->task->n_rows - 1) / KV_SECTOR_TOKENS;
+    uint32_t first = number * ATTEND_CHUNK_SECTORS, listed = plan_find_listed(plan, first);
     chunk->n_sectors = 0;
-    for (uint32_t i = 0; i < ATTEND_CHUNK_SECTORS && number * ATTEND_CHUNK_SECTORS + i <= last; i++)
-        add_sector(job, chunk, number * ATTEND_CHUNK_SECTORS + i);
+    for (uint32_t sector = first; sector < first + ATTEND_CHUNK_SECTORS && sector <= last; sector++) {
+        bool is_listed = listed < plan->n_list && plan->list[listed] == sector;
+        add_sector(job, chunk, sector, is_listed);
+        listed += is_listed;
+    }
     chunk->n_groups = (chunk->n_sectors + ATTEND_GROUP_SECTORS - 1) / ATTEND_GROUP_SECTORS;
     for (uint32_t s = 0; s < chunk->n_sectors; s++) {
         if (!chunk->is_scaled[s]) continue;
@@ -117,49 +124,19 @@ static const float *query_of(const Job *job, uint32_t i)
 static bool make_tile(const Job *job, const Chunk *chunk, uint32_t group, uint32_t first, float *partials, Tile *tile)
 {
     uint32_t left = job->n_queries - first;
-    tile->n_queries = left < TILE_QUERIES ? (int)left : TILE_QUERIES;
+    tile->s.n_queries = left < TILE_QUERIES ? (int)left : TILE_QUERIES;
     tile->seen_by_any = 0;
     tile->seen_by_all = UINT64_MAX;
-    for (int i = 0; i < tile->n_queries; i++) {
+    for (int i = 0; i < tile->s.n_queries; i++) {
         uint32_t query = first + (uint32_t)i;
-        tile->q[i] = query_of(job, query);
-        tile->scores[i] = job->scratch.scores + query * ATTEND_CHUNK_KEYS + group * ATTEND_GROUP_KEYS;
+        tile->s.q[i] = query_of(job, query);
+        tile->s.scores[i] = job->scratch.scores + query * ATTEND_CHUNK_KEYS + group * ATTEND_GROUP_KEYS;
         tile->out[i] = partials + query * job->partial_floats;
         tile->seen[i] = chunk->seen[query / job->group][group];
         tile->seen_by_any |= tile->seen[i];
         tile->seen_by_all &= tile->seen[i];
     }
     return tile->seen_by_any != 0;
-}
-
-SIMD_INLINE void score_keys(const Tile *tile, const float *keys, uint32_t k_dim, uint32_t at, const int n_queries,
-                            const int n_vectors)
-{
-    F32x16 score[TILE_QUERIES][TILE_VECTORS];
-    SIMD_UNROLL
-    for (int i = 0; i < n_queries; i++) SIMD_UNROLL
-    for (int g = 0; g < n_vectors; g++) score[i][g] = f32x16_set1(0);
-    for (uint32_t c = 0; c < k_dim; c++) {
-        F32x16 key[TILE_VECTORS];
-        SIMD_UNROLL
-        for (int g = 0; g < n_vectors; g++)
-            key[g] = f32x16_load(keys + c * ATTEND_GROUP_KEYS + at + (uint32_t)g * LANES);
-        SIMD_UNROLL
-        for (int i = 0; i < n_queries; i++) SIMD_UNROLL
-        for (int g = 0; g < n_vectors; g++) score[i][g] = f32x16_madd(f32x16_set1(tile->q[i][c]), key[g], score[i][g]);
-    }
-    SIMD_UNROLL
-    for (int i = 0; i < n_queries; i++) SIMD_UNROLL
-    for (int g = 0; g < n_vectors; g++) f32x16_store(tile->scores[i] + at + (uint32_t)g * LANES, score[i][g]);
-}
-
-SIMD_INLINE void score_tile(const Tile *tile, const float *keys, uint32_t k_dim, uint32_t n_sectors,
-                            const int n_queries)
-{
-    uint32_t s = 0;
-    for (; s + TILE_VECTORS <= n_sectors; s += TILE_VECTORS)
-        score_keys(tile, keys, k_dim, s * LANES, n_queries, TILE_VECTORS);
-    for (; s < n_sectors; s++) score_keys(tile, keys, k_dim, s * LANES, n_queries, 1);
 }
 
 /* out += weights * values over the keys that a query sees, for `width` vectors of channels at `values`. */
@@ -179,7 +156,7 @@ SIMD_INLINE void weigh_values(const Tile *tile, const float *values, size_t stri
         SIMD_UNROLL
         for (int i = 0; i < n_queries; i++) {
             if (!seen_by_all && !(tile->seen[i] >> k & 1)) continue;
-            F32x16 weight = f32x16_set1(tile->scores[i][k]);
+            F32x16 weight = f32x16_set1(tile->s.scores[i][k]);
             SIMD_UNROLL
             for (int v = 0; v < width; v++) out[i][v] = f32x16_madd(weight, value[v], out[i][v]);
         }
@@ -197,34 +174,9 @@ SIMD_INLINE void weigh_tile(const Tile *tile, const float *values, uint32_t v_di
     for (; channel < v_dim; channel += LANES) weigh_values(tile, values, stride, channel, n_queries, 1);
 }
 
-/* As many queries as there are, so that a small group of heads pays for no more than it has. */
-static void score_queries(const Tile *tile, const float *keys, uint32_t k_dim, uint32_t n_sectors)
-{
-    switch (tile->n_queries) {
-    case 1:
-        score_tile(tile, keys, k_dim, n_sectors, 1);
-        break;
-    case 2:
-        score_tile(tile, keys, k_dim, n_sectors, 2);
-        break;
-    case 3:
-        score_tile(tile, keys, k_dim, n_sectors, 3);
-        break;
-    case 4:
-        score_tile(tile, keys, k_dim, n_sectors, 4);
-        break;
-    case 5:
-        score_tile(tile, keys, k_dim, n_sectors, 5);
-        break;
-    default:
-        score_tile(tile, keys, k_dim, n_sectors, TILE_QUERIES);
-        break;
-    }
-}
-
 static void weigh_queries(const Tile *tile, const float *values, uint32_t v_dim)
 {
-    switch (tile->n_queries) {
+    switch (tile->s.n_queries) {
     case 1:
         weigh_tile(tile, values, v_dim, 1);
         break;
@@ -252,16 +204,96 @@ static uint32_t group_sectors(const Chunk *chunk, uint32_t group)
     return left < ATTEND_GROUP_SECTORS ? left : ATTEND_GROUP_SECTORS;
 }
 
+/* The keys of a group: numbers as they are stored, or what they stand for, turned to where the plan has them. */
+static void read_keys(const Job *job, const Chunk *chunk, uint32_t first, uint32_t n_sectors)
+{
+    float cos_sin[KV_MAX_DIM];
+    for (uint32_t s = first; s < first + n_sectors; s++) {
+        float *keys = job->scratch.keys + (s - first) * LANES;
+        int64_t turn = (int64_t)chunk->position[s] - (int64_t)chunk->number[s] * KV_SECTOR_TOKENS;
+        if (!chunk->is_moved[s]) {
+            ISA(kv_unpack_keys)(chunk->layout[s], chunk->data[s], chunk->n_channels[s], keys);
+            continue;
+        }
+        if (turn != 0) rope_turns_get(job->params->turns, turn, cos_sin);
+        ISA(kv_read_keys)
+        (chunk->layout[s], chunk->data[s], chunk->n_channels[s], job->params->turns, turn ? cos_sin : NULL, keys);
+    }
+}
+
+/* A tile's scores, as many channels of each sector as the plan gives it. */
+static void score_group(const Job *job, const Chunk *chunk, uint32_t first, uint32_t n_sectors, const ScoreTile *tile)
+{
+    for (uint32_t s = 0, end; s < n_sectors; s = end) {
+        uint32_t n_channels = chunk->n_channels[first + s];
+        for (end = s + 1; end < n_sectors && chunk->n_channels[first + end] == n_channels;) end++;
+        score_tile(tile, job->scratch.keys, n_channels, s, end);
+    }
+}
+
+/* Keys of a sector that grouped positions move for the query at a position. */
+static uint32_t far_keys(const AttnPlan *plan, uint32_t position, uint32_t sector)
+{
+    uint32_t base = sector * KV_SECTOR_TOKENS;
+    return position >= plan->recent && position - plan->recent >= base ? low_bits(position - plan->recent - base + 1)
+                                                                       : 0;
+}
+
+/* Each key of the group to where grouped positions have it for queries that are far. */
+static void group_keys(const Job *job, const Chunk *chunk, uint32_t first, uint32_t n_sectors)
+{
+    const RopeTurns *turns = job->params->turns;
+    float cos_sin[KV_MAX_DIM];
+    uint32_t begin = job->params->k_dim - 2 * turns->n_pairs;
+    for (uint32_t k = 0; k < n_sectors * KV_SECTOR_TOKENS; k++) {
+        uint32_t key = chunk->number[first + k / KV_SECTOR_TOKENS] * KV_SECTOR_TOKENS + k % KV_SECTOR_TOKENS;
+        rope_turns_get(turns, plan_grouped_key_turn(job->task->plan, key), cos_sin);
+        float *column = job->scratch.keys + begin * ATTEND_GROUP_KEYS + k;
+        for (uint32_t j = 0; j < turns->n_pairs; j++, column += 2 * ATTEND_GROUP_KEYS) {
+            float c = cos_sin[2 * j], s = cos_sin[2 * j + 1], x0 = column[0], x1 = column[ATTEND_GROUP_KEYS];
+            column[0] = x0 * c - x1 * s;
+            column[ATTEND_GROUP_KEYS] = x0 * s + x1 * c;
+        }
+    }
+}
+
+/* Grouped positions: scores of far keys take the places of those at true positions. */
+static void score_far_keys(const Job *job, const Chunk *chunk, uint32_t first, uint32_t n_sectors)
+{
+    const AttnPlan *plan = job->task->plan;
+    uint32_t last_pos = job->task->first_pos + job->task->n_rows - 1;
+    if (!far_keys(plan, last_pos, chunk->number[first])) return;
+    group_keys(job, chunk, first, n_sectors);
+    float far[TILE_QUERIES][ATTEND_GROUP_KEYS];
+    ScoreTile tile;
+    for (uint32_t i = 0; i < job->n_queries; i++) {
+        uint32_t in_tile = i % TILE_QUERIES, left = job->n_queries - i;
+        if (in_tile == 0) {
+            tile.n_queries = left < TILE_QUERIES ? (int)left : TILE_QUERIES;
+            for (uint32_t j = 0; j < (uint32_t)tile.n_queries; j++) {
+                tile.q[j] = job->scratch.far_queries + (size_t)(i + j) * job->params->k_dim;
+                tile.scores[j] = far[j];
+            }
+            score_group(job, chunk, first, n_sectors, &tile);
+        }
+        float *scores = job->scratch.scores + i * ATTEND_CHUNK_KEYS + first * LANES;
+        for (uint32_t s = 0; s < n_sectors; s++, scores += LANES) {
+            uint32_t bits = far_keys(plan, job->task->first_pos + i / job->group, chunk->number[first + s]);
+            F32x16 moved = f32x16_select(f32x16_load(far[in_tile] + s * LANES), bits, 0);
+            f32x16_store(scores, f32x16_add(moved, f32x16_select(f32x16_load(scores), ~bits & 0xFFFF, 0)));
+        }
+    }
+}
+
 static void score_chunk(const Job *job, const Chunk *chunk, float *partials)
 {
     Tile tile;
     for (uint32_t g = 0; g < chunk->n_groups; g++) {
         uint32_t first = g * ATTEND_GROUP_SECTORS, n_sectors = group_sectors(chunk, g);
-        for (uint32_t s = 0; s < n_sectors; s++)
-            ISA(kv_unpack_keys)(chunk->layout[first + s], chunk->data[first + s], job->scratch.keys + s * LANES);
+        read_keys(job, chunk, first, n_sectors);
         for (uint32_t i = 0; i < job->n_queries; i += TILE_QUERIES)
-            if (make_tile(job, chunk, g, i, partials, &tile))
-                score_queries(&tile, job->scratch.keys, job->params->k_dim, n_sectors);
+            if (make_tile(job, chunk, g, i, partials, &tile)) score_group(job, chunk, first, n_sectors, &tile.s);
+        if (job->task->plan->positions == POSITIONS_GROUPED) score_far_keys(job, chunk, first, n_sectors);
     }
 }
 
@@ -279,12 +311,18 @@ static void weigh_chunk(const Job *job, const Chunk *chunk, float *partials)
     }
 }
 
-/* Scaled, capped, and minus infinity where the query does not look; what is not finite is NaN. */
-SIMD_INLINE F32x16 finish_score(const Job *job, const Chunk *chunk, uint32_t s, float q_sum, uint32_t bits, F32x16 x)
+/*
+ * Scaled, capped, and minus infinity where the query does not look; what is not finite is NaN. q_sums: of the query's
+ * first 16 channels, 32, ... to all.
+ */
+SIMD_INLINE F32x16 finish_score(const Job *job, const Chunk *chunk, uint32_t s, const float *q_sums, uint32_t bits,
+                                F32x16 x)
 {
-    if (chunk->is_scaled[s])
+    if (chunk->is_scaled[s] && !chunk->is_moved[s]) {
+        F32x16 q_sum = f32x16_set1(q_sums[(chunk->n_channels[s] - 1) / ATTEND_SUM_CHANNELS]);
         x = f32x16_madd(x, f32x16_load(job->scratch.k_scale + s * LANES),
-                        f32x16_mul(f32x16_load(job->scratch.k_zero + s * LANES), f32x16_set1(q_sum)));
+                        f32x16_mul(f32x16_load(job->scratch.k_zero + s * LANES), q_sum));
+    }
     x = f32x16_add(x, f32x16_sub(x, x));
     x = f32x16_mul(x, f32x16_set1(job->params->scale));
     if (job->params->softcap > 0) x = f32x16_softcap(x, job->params->softcap);
@@ -298,13 +336,14 @@ SIMD_INLINE F32x16 finish_score(const Job *job, const Chunk *chunk, uint32_t s, 
 static void weigh_scores(const Job *job, const Chunk *chunk, uint32_t i, float *partial)
 {
     const uint64_t *seen = chunk->seen[i / job->group];
+    const float *q_sums = job->scratch.q_sums + i * job->n_sums;
     float *scores = job->scratch.scores + i * ATTEND_CHUNK_KEYS;
     size_t dim = attend_pad(job->params->v_dim);
     F32x16 highest = f32x16_set1(-INFINITY), sum = f32x16_set1(0), zeros = f32x16_set1(0);
     for (uint32_t s = 0; s < chunk->n_sectors; s++) {
         uint32_t bits = seen[s / ATTEND_GROUP_SECTORS] >> s % ATTEND_GROUP_SECTORS * LANES & 0xFFFF;
         if (!bits) continue;
-        F32x16 x = finish_score(job, chunk, s, job->scratch.q_sum[i], bits, f32x16_load(scores + s * LANES));
+        F32x16 x = finish_score(job, chunk, s, q_sums, bits, f32x16_load(scores + s * LANES));
         f32x16_store(scores + s * LANES, x);
         highest = f32x16_max(highest, x);
     }
@@ -381,9 +420,23 @@ static void sum_queries(const Job *job)
 {
     for (uint32_t i = 0; i < job->n_queries; i++) {
         const float *q = query_of(job, i);
-        float sum = 0;
-        for (uint32_t c = 0; c < job->params->k_dim; c++) sum += q[c];
-        job->scratch.q_sum[i] = sum;
+        float sum = 0, *q_sums = job->scratch.q_sums + i * job->n_sums;
+        for (uint32_t c = 0; c < job->params->k_dim; c++) q_sums[c / ATTEND_SUM_CHANNELS] = sum += q[c];
+    }
+}
+
+/* Grouped positions: the queries as keys far behind meet them. */
+static void turn_queries(const Job *job)
+{
+    float cos_sin[KV_MAX_DIM];
+    uint32_t k_dim = job->params->k_dim;
+    for (uint32_t i = 0; i < job->n_queries; i++) {
+        float *q = job->scratch.far_queries + (size_t)i * k_dim;
+        uint32_t position = job->task->first_pos + i / job->group;
+        if (i % job->group == 0)
+            rope_turns_get(job->params->turns, plan_grouped_query_turn(job->task->plan, position), cos_sin);
+        memcpy(q, query_of(job, i), k_dim * sizeof *q);
+        rope_turns_apply(job->params->turns, cos_sin, k_dim, q);
     }
 }
 
@@ -421,12 +474,14 @@ static void run_items(void *arg, uint32_t worker, size_t first, size_t end)
     Job job = {.params = work->params,
                .scratch = attend_scratch_at(work, worker),
                .group = work->group,
+               .n_sums = attend_n_sums(work->head_dim),
                .partial_floats = attend_partial_floats(work->params->v_dim)};
     for (size_t item = first; item < end; item++) {
         AttendTask *task = &work->tasks[work->parts[item].task];
         job.task = task;
         job.n_queries = task->n_rows * work->group;
         if (kv_type_info(task->pages->pool->layout.type)->is_quantised) sum_queries(&job);
+        if (task->plan->positions == POSITIONS_GROUPED) turn_queries(&job);
         if (task->n_parts == 1)
             run_whole(&job);
         else
@@ -434,18 +489,9 @@ static void run_items(void *arg, uint32_t worker, size_t first, size_t end)
     }
 }
 
-static bool needs_ref(const AttendParams *params)
-{
-    for (uint32_t s = 0; s < params->n_spans; s++)
-        for (uint32_t h = 0; h < params->n_kv_heads; h++)
-            if (params->spans[s].plans[h].n_bands || params->spans[s].plans[h].positions) return true;
-    return false;
-}
-
 bool ISA(attend)(const AttendParams *params, Stream stream)
 {
     if (params->k_dim > KV_MAX_DIM || params->v_dim > KV_MAX_DIM) return false;
-    if (needs_ref(params)) return attend_ref(params);
     AttendWork work;
     attend_work_begin(&work, params, stream.pool ? threads_count(stream.pool) : 1);
     while (attend_work_next(&work)) parallel_each(stream, work.n_parts, run_items, &work);

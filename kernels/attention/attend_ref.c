@@ -33,8 +33,7 @@ static double read_key(const Query *query, uint32_t key, float *ret_v)
     uint32_t own_page = query->position / KV_PAGE_TOKENS;
     uint32_t sector_position = plan_sector_position(query->plan, key / KV_SECTOR_TOKENS);
     uint32_t n_channels = plan_channels(query->plan, own_page, sector_position, query->params->k_dim);
-    const char *slot =
-        kv_pages_slot(query->pages, key / KV_PAGE_TOKENS, own_page, query->slot, &layout);
+    const char *slot = kv_pages_slot(query->pages, key / KV_PAGE_TOKENS, own_page, query->slot, &layout);
     kv_slot_get(layout, slot, key % KV_PAGE_TOKENS, k, ret_v);
     move_key(query, key, sector_position, k);
     double sum = 0, cap = query->params->softcap;

@@ -15,8 +15,9 @@ static size_t max_queries(uint32_t n_heads)
 
 static size_t worker_floats(uint32_t n_heads, uint32_t head_dim)
 {
-    return 2 * ATTEND_GROUP_KEYS * attend_pad(head_dim) + 4 * ATTEND_CHUNK_KEYS +
-           max_queries(n_heads) * (ATTEND_CHUNK_KEYS + 1 + 2 * attend_partial_floats(head_dim));
+    size_t of_query =
+        ATTEND_CHUNK_KEYS + attend_n_sums(head_dim) + attend_pad(head_dim) + 2 * attend_partial_floats(head_dim);
+    return 2 * ATTEND_GROUP_KEYS * attend_pad(head_dim) + 4 * ATTEND_CHUNK_KEYS + max_queries(n_heads) * of_query;
 }
 
 static size_t room_for_partials(uint32_t n_heads, uint32_t max_context)
@@ -48,8 +49,9 @@ AttendScratch attend_scratch_at(const AttendWork *work, uint32_t worker)
     scratch.k_zero = scratch.k_scale + ATTEND_CHUNK_KEYS;
     scratch.v_scale = scratch.k_zero + ATTEND_CHUNK_KEYS;
     scratch.v_zero = scratch.v_scale + ATTEND_CHUNK_KEYS;
-    scratch.q_sum = scratch.v_zero + ATTEND_CHUNK_KEYS;
-    scratch.chunk = scratch.q_sum + queries;
+    scratch.far_queries = scratch.v_zero + ATTEND_CHUNK_KEYS;
+    scratch.q_sums = scratch.far_queries + queries * dim;
+    scratch.chunk = scratch.q_sums + queries * attend_n_sums(work->head_dim);
     scratch.total = scratch.chunk + queries * attend_partial_floats(work->head_dim);
     return scratch;
 }
@@ -66,8 +68,8 @@ static ChunkRanges chunk_ranges(const AttendTask *task)
     r.sink_end = sink / ATTEND_CHUNK_KEYS + (sink % ATTEND_CHUNK_KEYS != 0);
     if (r.sink_end > r.end) r.sink_end = r.end;
     uint32_t recent_begin = attend_recent_begin(task->plan, task->first_pos);
-    bool sees_recent = recent_begin <= task->first_pos ||
-                       (task->plan->recent && recent_begin < task->first_pos + task->n_rows);
+    bool sees_recent =
+        recent_begin <= task->first_pos || (task->plan->recent && recent_begin < task->first_pos + task->n_rows);
     r.recent_begin = sees_recent ? recent_begin / ATTEND_CHUNK_KEYS : r.end;
     if (r.recent_begin < r.sink_end) r.recent_begin = r.sink_end;
     return r;

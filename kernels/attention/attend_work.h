@@ -17,6 +17,7 @@ enum {
     ATTEND_GROUP_KEYS = ATTEND_GROUP_SECTORS * KV_SECTOR_TOKENS,
     ATTEND_CHUNK_GROUPS = ATTEND_CHUNK_SECTORS / ATTEND_GROUP_SECTORS,
     ATTEND_TASK_QUERIES = 64, /* (row, head) pairs that share each unpacked sector; up to n_heads more */
+    ATTEND_SUM_CHANNELS = 16, /* sums of queries are kept every so many channels */
     ATTEND_MIN_CHUNKS = 512,  /* partial results that there is room for, each of all heads of a row */
 };
 
@@ -57,13 +58,19 @@ typedef struct AttendScratch {
     float *scores;           /* [queries, ATTEND_CHUNK_KEYS] */
     float *k_scale, *k_zero; /* [ATTEND_CHUNK_KEYS] */
     float *v_scale, *v_zero; /* the same */
-    float *q_sum;            /* [queries] */
+    float *q_sums;           /* [queries, attend_n_sums] */
+    float *far_queries;      /* [queries, channels], of plans with grouped positions */
     float *chunk, *total;    /* [queries, attend_partial_floats] */
 } AttendScratch;
 
 static inline size_t attend_pad(uint32_t dim)
 {
     return ((size_t)dim + 31) / 32 * 32;
+}
+
+static inline uint32_t attend_n_sums(uint32_t dim)
+{
+    return (dim + ATTEND_SUM_CHANNELS - 1) / ATTEND_SUM_CHANNELS;
 }
 
 /* A partial result of one query: out [attend_pad(v_dim)] not yet divided, then the maximum and the sum of weights. */

@@ -47,9 +47,10 @@ SIMD_INLINE void columns_int4(const char *block, float *ret)
         f32x16_store(ret + (8 * d + n) * COLUMN, f32x16_from_i32(i32x16_bits(i32x16_lanes(x[d]), 4 * n, 4, 0)));
 }
 
-void ISA(kv_unpack_keys)(const KvLayout *layout, const char *sector, float *ret)
+void ISA(kv_unpack_keys)(const KvLayout *layout, const char *sector, uint32_t n_channels, float *ret)
 {
-    const char *end = sector + layout->v_offset;
+    uint32_t block_bits = 8 * BLOCK_BYTES, n_bits = n_channels * kv_type_info(layout->type)->bits;
+    const char *end = sector + (n_bits + block_bits - 1) / block_bits * SECTOR_BLOCK_BYTES;
     for (const char *block = sector; block < end; block += SECTOR_BLOCK_BYTES) {
         switch (layout->type) {
         case KV_F32:
@@ -137,4 +138,25 @@ void ISA(kv_unpack_scales)(const char *scales, float *ret_scale, float *ret_zero
     I32x16 pairs = i32x16_load(scales);
     f32x16_store(ret_scale, f32x16_from_low_f16(pairs));
     f32x16_store(ret_zero, f32x16_from_high_f16(pairs));
+}
+
+void ISA(kv_read_keys)(const KvLayout *layout, const char *sector, uint32_t n_channels, const RopeTurns *turns,
+                       const float *cos_sin, float *ret)
+{
+    uint32_t first = layout->k_dim - 2 * turns->n_pairs;
+    if (n_channels > first) n_channels += (n_channels - first) % 2; /* a pair is turned whole */
+    ISA(kv_unpack_keys)(layout, sector, n_channels, ret);
+    if (kv_type_info(layout->type)->is_quantised) {
+        float scales[LANES], zeros[LANES];
+        ISA(kv_unpack_scales)(sector + layout->k_scale_offset, scales, zeros);
+        F32x16 scale = f32x16_load(scales), zero = f32x16_load(zeros);
+        for (uint32_t c = 0; c < n_channels; c++)
+            f32x16_store(ret + c * COLUMN, f32x16_add(f32x16_mul(f32x16_load(ret + c * COLUMN), scale), zero));
+    }
+    for (uint32_t c = first; cos_sin && c < n_channels; c += 2, cos_sin += 2) {
+        F32x16 x0 = f32x16_load(ret + c * COLUMN), x1 = f32x16_load(ret + (c + 1) * COLUMN);
+        F32x16 cos = f32x16_set1(cos_sin[0]), sin = f32x16_set1(cos_sin[1]);
+        f32x16_store(ret + c * COLUMN, f32x16_sub(f32x16_mul(x0, cos), f32x16_mul(x1, sin)));
+        f32x16_store(ret + (c + 1) * COLUMN, f32x16_add(f32x16_mul(x0, sin), f32x16_mul(x1, cos)));
+    }
 }

@@ -46,8 +46,8 @@ typedef struct ScanParams {
     ScanKind kind;
     ScanPositions positions;
     uint32_t query_position; /* relative and chunk-indexed */
-    uint32_t row_stride;   /* this many consecutive rows are averaged into one query; 1: none (A2: 4) */
-    const uint32_t *units; /* [n_units] first sector of each, ascending; all closed or unquantised, and complete */
+    uint32_t row_stride;     /* this many consecutive rows are averaged into one query; 1: none (A2: 4) */
+    const uint32_t *units;   /* [n_units] first sector of each, ascending; all closed or unquantised, and complete */
     uint32_t n_units, unit_sectors;
     const RopeTurns *turns;
     float *scores; /* [n_units] */

@@ -94,8 +94,7 @@ static float descend_head(const ScanParams *params, const float *queries, uint32
 float scan_descend(const ScanParams *params, const float *queries, uint32_t unit)
 {
     float highest = -INFINITY;
-    for (uint32_t g = 0; g < params->group; g++)
-        highest = scan_higher(highest, descend_head(params, queries, unit, g));
+    for (uint32_t g = 0; g < params->group; g++) highest = scan_higher(highest, descend_head(params, queries, unit, g));
     return highest;
 }
 

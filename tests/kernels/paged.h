@@ -23,7 +23,7 @@ typedef struct Paged {
     const KvPages *classes; /* what spans get: pages at first */
     KvHead heads[PAGED_MAX_HEADS];
     AttnPlan plans[PAGED_MAX_HEADS]; /* all dense at first */
-    RopeTurns turns; /* of base 10000, to PAGED_MAX_TURN tokens */
+    RopeTurns turns;                 /* of base 10000, to PAGED_MAX_TURN tokens */
     uint32_t n_tokens, n_pages;
     uint32_t *numbers, *images; /* what pages points to */
     float *k, *v;               /* [n_tokens, n_kv_heads, dim] */

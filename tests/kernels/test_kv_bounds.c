@@ -135,8 +135,8 @@ Test(test_kv_bounds, broken_keys_open_their_channels)
         bound(kernels_cpu(), paged, 0, 128, (Stream){0});
         for (uint32_t sector = 0; sector < 8; sector++) {
             kv_bounds_get(&paged->pool, paged->numbers[sector / 4], paged->heads[0].slot, sector % 4, max, min);
-            const uint8_t *record = kv_bounds_at(&paged->pool, paged->numbers[sector / 4], paged->heads[0].slot,
-                                                 sector % 4);
+            const uint8_t *record =
+                kv_bounds_at(&paged->pool, paged->numbers[sector / 4], paged->heads[0].slot, sector % 4);
             cr_assert_eq(record[33], sector == 4);
             for (uint32_t c = 0; c < 16; c++) {
                 bool is_open = sector == 4 && c / 2 == 2;
