@@ -29,12 +29,14 @@ typedef struct TileWork {
     const Tile *tile;
     uint32_t b0, n;
     const Activations *a;
+    const uint8_t *next; /* share bytes a block to fetch meanwhile */
+    size_t share;
 } TileWork;
 
 typedef int32_t Sums[AMX_TOKENS][LANES];
 
 /* Adds the blocks to the sums of AMX_TOKENS tokens from t on; acc [AMX_TOKENS, LANES]. */
-SIMD_INLINE void multiply_tile(bool has_min, const TileWork *work, uint32_t t, float *acc)
+SIMD_INLINE void multiply_tile(bool has_min, bool is_first, const TileWork *work, uint32_t t, float *acc)
 {
     enum { AHEAD = 2 };
     _Alignas(64) Sums sums[AHEAD];
@@ -55,6 +57,7 @@ SIMD_INLINE void multiply_tile(bool has_min, const TileWork *work, uint32_t t, f
             AMX_STORE(AMX_SUMS_0, sums[i % AHEAD], 64);
         }
         if (i == 0) continue;
+        if (is_first) prefetch(work->next + (i - 1) * work->share, work->share);
         F32x16 d = f32x16_load(tile->d[i - 1]), m = f32x16_load(tile->m[i - 1]);
         SIMD_UNROLL
         for (uint32_t j = 0; j < AMX_TOKENS; j++) {
@@ -71,12 +74,12 @@ SIMD_INLINE void multiply_tile(bool has_min, const TileWork *work, uint32_t t, f
 /* Not inlined into the formats: they share these. */
 static void multiply_plain(const TileWork *work, uint32_t t0, uint32_t n_tokens, float *acc)
 {
-    for (uint32_t j = 0; j < n_tokens; j += AMX_TOKENS) multiply_tile(false, work, t0 + j, acc + j * LANES);
+    for (uint32_t j = 0; j < n_tokens; j += AMX_TOKENS) multiply_tile(false, j == 0, work, t0 + j, acc + j * LANES);
 }
 
 static void multiply_with_min(const TileWork *work, uint32_t t0, uint32_t n_tokens, float *acc)
 {
-    for (uint32_t j = 0; j < n_tokens; j += AMX_TOKENS) multiply_tile(true, work, t0 + j, acc + j * LANES);
+    for (uint32_t j = 0; j < n_tokens; j += AMX_TOKENS) multiply_tile(true, j == 0, work, t0 + j, acc + j * LANES);
 }
 
 SIMD_INLINE void multiply(DType type, const RowGroup *group, const Activations *a, uint32_t t0, uint32_t n_tokens,
@@ -87,7 +90,8 @@ SIMD_INLINE void multiply(DType type, const RowGroup *group, const Activations *
     Tile tile;
     for (uint32_t b0 = 0; b0 < n_blocks; b0 += CHUNK_BLOCKS) {
         uint32_t n = n_blocks - b0 < CHUNK_BLOCKS ? n_blocks - b0 : CHUNK_BLOCKS;
-        TileWork work = {&tile, b0, n, a};
+        TileWork work = {.tile = &tile, .b0 = b0, .n = n, .a = a};
+        work.next = next_group(type, group, b0, &work.share);
         fill_tile(type, group, b0, n, &tile);
         make_signed(type, &tile, n);
         (traits->has_min ? multiply_with_min : multiply_plain)(&work, t0, n_tokens, acc);

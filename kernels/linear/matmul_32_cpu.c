@@ -21,6 +21,8 @@ SIMD_INLINE F32x16 multiply_one(DType type, const RowGroup *group, const Activat
     const float *d = a->d + (size_t)t * n_blocks, *s = a->s + (size_t)t * n_blocks;
     const int32_t *sums = a->sums + (size_t)t * n_blocks;
     F32x16 acc = f32x16_set1(0);
+    size_t share;
+    const uint8_t *next = next_group(type, group, 0, &share);
     Heads heads;
     for (uint32_t b0 = 0; b0 < n_blocks; b0 += CHUNK_BLOCKS) {
         uint32_t n = n_blocks - b0 < CHUNK_BLOCKS ? n_blocks - b0 : CHUNK_BLOCKS;
@@ -28,7 +30,7 @@ SIMD_INLINE F32x16 multiply_one(DType type, const RowGroup *group, const Activat
         for (uint32_t i = 0; i < n; i++, q += BLOCK_32) {
             W8x64 w[BLOCK_VECTORS];
             unpack(type, group, b0 + i, &heads, i, w);
-            prefetch_next_group(type, group, b0 + i);
+            prefetch(next + (b0 + i) * share, share);
             I32x16 even = i32x16_set1(-traits->bias * sums[b0 + i]), odd = i32x16_set1(0);
             for (int c = 0; c < BLOCK_VECTORS; c += 2) {
                 even = dot(traits->is_i8, even, w[c], q + 4 * c);
@@ -52,10 +54,13 @@ typedef struct TileWork {
     int32_t bias;
     uint32_t b0, n; /* blocks */
     const Activations *a;
+    const uint8_t *next; /* share bytes a block to fetch meanwhile */
+    size_t share;
 } TileWork;
 
 /* Adds the blocks to the sums of tokens t .. t + tokens - 1; acc [tokens, LANES]. */
-SIMD_INLINE void multiply_tile(TileKind kind, const TileWork *work, uint32_t t, const uint32_t tokens, float *acc)
+SIMD_INLINE void multiply_tile(TileKind kind, bool is_first, const TileWork *work, uint32_t t, const uint32_t tokens,
+                               float *acc)
 {
     const Tile *tile = work->tile;
     const Activations *a = work->a;
@@ -67,6 +72,7 @@ SIMD_INLINE void multiply_tile(TileKind kind, const TileWork *work, uint32_t t, 
     for (uint32_t j = 0; j < tokens; j++) sum[j] = f32x16_load(acc + j * LANES);
     for (uint32_t i = 0; i < work->n; i++, at++, q += BLOCK_32) {
         I32x16 isum[SIMD_TILE_TOKENS];
+        if (is_first) prefetch(work->next + i * work->share, work->share);
         SIMD_UNROLL
         for (uint32_t j = 0; j < tokens; j++)
             isum[j] = i32x16_set1(kind.has_min ? 0 : -work->bias * a->sums[at + j * n_blocks]);
@@ -94,9 +100,10 @@ SIMD_INLINE void multiply_tokens(TileKind kind, const TileWork *work, uint32_t t
 {
     uint32_t j = 0;
     for (; j + SIMD_TILE_TOKENS <= n_tokens; j += SIMD_TILE_TOKENS)
-        multiply_tile(kind, work, t0 + j, SIMD_TILE_TOKENS, acc + j * LANES);
-    for (; j + HALF_TILE <= n_tokens; j += HALF_TILE) multiply_tile(kind, work, t0 + j, HALF_TILE, acc + j * LANES);
-    for (; HALF_TILE > 1 && j < n_tokens; j++) multiply_tile(kind, work, t0 + j, 1, acc + j * LANES);
+        multiply_tile(kind, j == 0, work, t0 + j, SIMD_TILE_TOKENS, acc + j * LANES);
+    for (; j + HALF_TILE <= n_tokens; j += HALF_TILE)
+        multiply_tile(kind, j == 0, work, t0 + j, HALF_TILE, acc + j * LANES);
+    for (; HALF_TILE > 1 && j < n_tokens; j++) multiply_tile(kind, j == 0, work, t0 + j, 1, acc + j * LANES);
 }
 
 /* Not inlined into the formats: they share these. */
@@ -128,7 +135,8 @@ SIMD_INLINE void multiply(DType type, const RowGroup *group, const Activations *
     memset(acc, 0, n_tokens * LANES * sizeof *acc);
     for (uint32_t b0 = 0; b0 < n_blocks; b0 += CHUNK_BLOCKS) {
         uint32_t n = n_blocks - b0 < CHUNK_BLOCKS ? n_blocks - b0 : CHUNK_BLOCKS;
-        TileWork work = {&tile, traits->bias, b0, n, a};
+        TileWork work = {.tile = &tile, .bias = traits->bias, .b0 = b0, .n = n, .a = a};
+        work.next = next_group(type, group, b0, &work.share);
         fill_tile(type, group, b0, n, &tile);
         (traits->has_min ? multiply_with_min : traits->is_i8 ? multiply_i8 : multiply_plain)(&work, t0, n_tokens, acc);
     }

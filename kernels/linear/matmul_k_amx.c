@@ -72,6 +72,8 @@ typedef struct TileWork {
     const Planes *planes;
     uint32_t block;
     const Activations *a;
+    const uint8_t *next; /* share bytes to fetch meanwhile */
+    size_t share;
 } TileWork;
 
 /* The block's products with AMX_TOKENS tokens from t on; high only where there are any. */
@@ -95,7 +97,8 @@ SIMD_INLINE void dot_tile(TileKind kind, const TileWork *work, uint32_t t, Sums 
 }
 
 /* The same steps as without tiles: matmul_k_cpu.c. */
-SIMD_INLINE void add_tile(TileKind kind, const TileWork *work, uint32_t t, Sums low, Sums high, float *acc)
+SIMD_INLINE void add_tile(TileKind kind, bool is_first, const TileWork *work, uint32_t t, Sums low, Sums high,
+                          float *acc)
 {
     const KTile *tile = work->tile;
     const Activations *a = work->a;
@@ -107,6 +110,7 @@ SIMD_INLINE void add_tile(TileKind kind, const TileWork *work, uint32_t t, Sums 
     for (int p = 0; p < K_PARTS / 2; p++) mins[p] = kind.has_min ? i32x16_load(tile->mins[p]) : i32x16_set1(0);
     SIMD_UNROLL
     for (uint32_t j = 0; j < AMX_TOKENS; j++, at += n_blocks) {
+        if (is_first) prefetch(work->next + j * (work->share / AMX_TOKENS), work->share / AMX_TOKENS);
         I32x16 total = i32x16_load(low[j]);
         if (kind.shift) total = i32x16_add(_mm512_slli_epi32(i32x16_load(high[j]), (unsigned)kind.shift), total);
         F32x16 d = f32x16_set1(a->d[at]), sum = f32x16_load(acc + j * LANES);
@@ -133,7 +137,7 @@ SIMD_INLINE void multiply_tokens(TileKind kind, const TileWork *work, uint32_t t
     dot_tile(kind, work, t0, low[0], high[0]);
     for (uint32_t i = 0, j = 0; j < n_tokens; i ^= 1, j += AMX_TOKENS) {
         if (j + AMX_TOKENS < n_tokens) dot_tile(kind, work, t0 + j + AMX_TOKENS, low[i ^ 1], high[i ^ 1]);
-        add_tile(kind, work, t0 + j, low[i], high[i], acc + j * LANES);
+        add_tile(kind, j == 0, work, t0 + j, low[i], high[i], acc + j * LANES);
     }
 }
 
@@ -160,7 +164,8 @@ SIMD_INLINE void multiply(DType type, const RowGroup *group, const Activations *
     Planes planes;
     memset(acc, 0, (n_tokens + AMX_TOKENS - 1) / AMX_TOKENS * AMX_TOKENS * LANES * sizeof *acc);
     for (uint32_t b = 0; b < a->n_cols / BLOCK_K; b++) {
-        TileWork work = {&tile, &planes, b, a};
+        TileWork work = {.tile = &tile, .planes = &planes, .block = b, .a = a};
+        work.next = next_group(type, group, b, &work.share);
         unpack_k(type, group, b, &tile);
         make_planes(type, &tile, &planes);
         if (splits[type].shift == 0)

@@ -12,10 +12,12 @@ typedef struct TileWork {
     int32_t bias;
     uint32_t block;
     const Activations *a;
+    const uint8_t *next; /* share bytes to fetch meanwhile */
+    size_t share;
 } TileWork;
 
 /* Sum of x over the columns of a part, from the sums of 16. */
-SIMD_INLINE int32_t part_sum(int cols, const int16_t *sums, int part)
+SIMD_INLINE int32_t part_sum(int cols, const int16_t *sums, uint32_t part)
 {
     return cols == 16 ? sums[part] : sums[2 * part] + sums[2 * part + 1];
 }
@@ -28,11 +30,13 @@ SIMD_INLINE I32x16 min_sum_of(const KTile *tile, const int16_t *sums)
 }
 
 /* Adds the block to the sums of tokens t .. t + tokens - 1; acc [tokens, LANES]. */
-SIMD_INLINE void multiply_tile(TileKind kind, const TileWork *work, uint32_t t, const uint32_t tokens, float *acc)
+SIMD_INLINE void multiply_tile(TileKind kind, bool is_first, const TileWork *work, uint32_t t, const uint32_t tokens,
+                               float *acc)
 {
     const KTile *tile = work->tile;
     const Activations *a = work->a;
-    const int n_vectors = kind.part_cols / 4, n_parts = BLOCK_K / kind.part_cols;
+    const int n_vectors = kind.part_cols / 4;
+    const uint32_t n_parts = BLOCK_K / (uint32_t)kind.part_cols;
     uint32_t n_blocks = a->n_cols / BLOCK_K;
     size_t at = (size_t)t * n_blocks + work->block; /* of the scales, next token n_blocks on */
     const int8_t *q = a->q + (size_t)t * a->n_cols + (size_t)work->block * BLOCK_K;
@@ -40,7 +44,8 @@ SIMD_INLINE void multiply_tile(TileKind kind, const TileWork *work, uint32_t t, 
     I32x16 total[SIMD_TILE_TOKENS], isum[SIMD_TILE_TOKENS];
     SIMD_UNROLL
     for (uint32_t j = 0; j < tokens; j++) total[j] = i32x16_set1(0);
-    for (int part = 0; part < n_parts; part++, q += kind.part_cols) {
+    for (uint32_t part = 0; part < n_parts; part++, q += kind.part_cols) {
+        if (is_first) prefetch(work->next + part * (work->share / n_parts), work->share / n_parts);
         SIMD_UNROLL
         for (uint32_t j = 0; j < tokens; j++) {
             const int16_t *own = sums + (size_t)j * n_blocks * K_PARTS;
@@ -48,7 +53,7 @@ SIMD_INLINE void multiply_tile(TileKind kind, const TileWork *work, uint32_t t, 
         }
         SIMD_UNROLL
         for (int c = 0; c < n_vectors; c++) {
-            W8x64 w = w8x64_load(tile->w + 64 * (n_vectors * part + c));
+            W8x64 w = w8x64_load(tile->w + 64 * (n_vectors * (int)part + c));
             SIMD_UNROLL
             for (uint32_t j = 0; j < tokens; j++)
                 isum[j] = dot(kind.is_i8, isum[j], w, q + (size_t)j * a->n_cols + 4 * c);
@@ -73,9 +78,10 @@ SIMD_INLINE void multiply_tokens(TileKind kind, const TileWork *work, uint32_t t
 {
     uint32_t j = 0;
     for (; j + SIMD_TILE_TOKENS <= n_tokens; j += SIMD_TILE_TOKENS)
-        multiply_tile(kind, work, t0 + j, SIMD_TILE_TOKENS, acc + j * LANES);
-    for (; j + HALF_TILE <= n_tokens; j += HALF_TILE) multiply_tile(kind, work, t0 + j, HALF_TILE, acc + j * LANES);
-    for (; HALF_TILE > 1 && j < n_tokens; j++) multiply_tile(kind, work, t0 + j, 1, acc + j * LANES);
+        multiply_tile(kind, j == 0, work, t0 + j, SIMD_TILE_TOKENS, acc + j * LANES);
+    for (; j + HALF_TILE <= n_tokens; j += HALF_TILE)
+        multiply_tile(kind, j == 0, work, t0 + j, HALF_TILE, acc + j * LANES);
+    for (; HALF_TILE > 1 && j < n_tokens; j++) multiply_tile(kind, j == 0, work, t0 + j, 1, acc + j * LANES);
 }
 
 /* Not inlined into the formats: they share these. */
@@ -105,9 +111,9 @@ SIMD_INLINE void multiply(DType type, const RowGroup *group, const Activations *
     KTile tile;
     memset(acc, 0, n_tokens * LANES * sizeof *acc);
     for (uint32_t b = 0; b < a->n_cols / BLOCK_K; b++) {
-        TileWork work = {&tile, quant_traits[type].bias, b, a};
+        TileWork work = {.tile = &tile, .bias = quant_traits[type].bias, .block = b, .a = a};
+        work.next = next_group(type, group, b, &work.share);
         unpack_k(type, group, b, &tile);
-        if (n_tokens == 1) prefetch_next_group(type, group, b);
         if (type == DTYPE_Q2_K)
             multiply_16_with_min(&work, t0, n_tokens, acc);
         else if (type == DTYPE_Q3_K || type == DTYPE_Q6_K)

@@ -56,12 +56,16 @@ SIMD_INLINE I32x16 dot(bool is_i8, I32x16 acc, W8x64 w, const int8_t *q)
     return is_i8 ? i32x16_dot_i8(acc, w, load_4(q)) : i32x16_dot_u7(acc, w, load_4(q));
 }
 
-/* The share of one block in fetching the 16 rows behind these: decoding is bound by memory. */
-SIMD_INLINE void prefetch_next_group(DType type, const RowGroup *group, uint32_t block)
+/* The rows behind these: their share of bytes for each block of these is to be fetched while it is multiplied. */
+SIMD_INLINE const uint8_t *next_group(DType type, const RowGroup *group, uint32_t block, size_t *ret_share)
 {
-    size_t share = (size_t)LANES * quant_traits[type].block_bytes;
-    const uint8_t *at = group->base + LANES * group->stride + block * share;
-    for (size_t i = 0; i < share; i += 64) __builtin_prefetch(at + i);
+    *ret_share = (size_t)LANES * quant_traits[type].block_bytes;
+    return group->base + LANES * group->stride + block * *ret_share;
+}
+
+SIMD_INLINE void prefetch(const uint8_t *at, size_t n)
+{
+    for (size_t i = 0; i < n; i += 64) __builtin_prefetch(at + i);
 }
 
 /*
