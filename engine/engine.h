@@ -123,7 +123,8 @@ uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tok
  */
 size_t engine_page_bytes(const Engine *engine, PageId page);
 bool engine_page_is_open(const Engine *engine, PageId page); /* has an image; false in an unquantised class */
-void engine_page_read(const Engine *engine, PageId page, void *dst);
+/* Its first n_tokens tokens; the rest, which may be somebody else's, is zeros. */
+void engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void *dst);
 void engine_page_write(Engine *engine, PageId page, const void *src);
 LW_CHECK bool engine_page_new(Engine *engine, uint32_t class_id, bool is_open, PageId *ret_page, Error *error);
 

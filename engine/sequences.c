@@ -130,10 +130,16 @@ bool engine_page_is_open(const Engine *engine, PageId page)
     return kv_page_image(engine->memory, page) != KV_NO_IMAGE;
 }
 
-void engine_page_read(const Engine *engine, PageId page, void *dst)
+void engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void *dst)
 {
     device_use(engine->device);
     kv_page_read(engine->memory, page, dst);
+    if (n_tokens == KV_PAGE_TOKENS) return;
+    uint32_t class_id = kv_page_class(page);
+    const KvPool *pool = engine_page_is_open(engine, page) ? kv_memory_image_pool(engine->memory, class_id)
+                                                           : kv_memory_pool(engine->memory, class_id);
+    for (uint32_t slot = 0; slot < engine->classes.classes[class_id].n_slots; slot++)
+        kv_slot_clear_from(&pool->layout, (char *)dst + slot * pool->layout.slot_bytes, n_tokens);
 }
 
 void engine_page_write(Engine *engine, PageId page, const void *src)

@@ -85,7 +85,7 @@ PrefixClasses prefix_classes(const PrefixCache *cache, PolicyId policy)
 
 uint32_t prefix_first_needed(const KvClassInfo *info, uint32_t n)
 {
-    uint64_t seen = (uint64_t)info->window + KV_PAGE_TOKENS;
+    uint64_t seen = (uint64_t)info->window + KV_PAGE_TOKENS - 1;
     if (info->window == PLAN_ALL || n < seen) return 0;
     return (uint32_t)((n - seen) / KV_PAGE_TOKENS) + 1;
 }

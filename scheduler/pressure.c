@@ -30,24 +30,37 @@ static PageTake make_room(Sched *sched, Sequence *sequence, Error *error)
     return last == sequence ? TAKE_LOST : TAKE_DONE;
 }
 
-PageTake pressure_reserve(Sched *sched, Sequence *sequence, uint32_t n_rows, Error *error)
+/* ask takes pages, or says ERR_BUSY: as often as it takes. */
+typedef bool PageAsk(Sched *sched, Sequence *sequence, uint32_t n_rows, Error *error);
+
+static PageTake press(Sched *sched, Sequence *sequence, PageAsk *ask, uint32_t n_rows, Error *error)
 {
     PageTake taken = TAKE_DONE;
     while (taken == TAKE_DONE) {
-        if (engine_seq_reserve(sched->params.engine, sequence->seq, n_rows, error)) return TAKE_DONE;
+        if (ask(sched, sequence, n_rows, error)) return TAKE_DONE;
         if (error->code != ERR_BUSY) return TAKE_FAILED;
         taken = make_room(sched, sequence, error);
     }
     return taken;
 }
 
+static bool ask_rows(Sched *sched, Sequence *sequence, uint32_t n_rows, Error *error)
+{
+    return engine_seq_reserve(sched->params.engine, sequence->seq, n_rows, error);
+}
+
+static bool ask_copies(Sched *sched, Sequence *sequence, uint32_t n_rows, Error *error)
+{
+    (void)n_rows;
+    return sequence_restore(sequence, &sched->tools, error);
+}
+
+PageTake pressure_reserve(Sched *sched, Sequence *sequence, uint32_t n_rows, Error *error)
+{
+    return press(sched, sequence, ask_rows, n_rows, error);
+}
+
 PageTake pressure_restore(Sched *sched, Sequence *sequence, Error *error)
 {
-    PageTake taken = TAKE_DONE;
-    while (taken == TAKE_DONE) {
-        if (sequence_restore(sequence, &sched->tools, error)) return TAKE_DONE;
-        if (error->code != ERR_BUSY) return TAKE_FAILED;
-        taken = make_room(sched, sequence, error);
-    }
-    return taken;
+    return press(sched, sequence, ask_copies, 0, error);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/sched_impl.h"
+#include "base/numbers.h"
 
 #include <string.h>
 
@@ -95,18 +96,24 @@ static Sequence *whose_turn(Sched *sched)
     return queue_first(sched);
 }
 
-/* What those that run will still take of what they are known to need, and a page each for what they say next. */
-static uint64_t promised_bytes(const Sched *sched)
+/* What it lacks of all its tokens and of n_more, as far as it may say so many, when it holds n_held. */
+static uint64_t missing_bytes(const Sched *sched, const Sequence *sequence, uint32_t n_held, uint32_t n_more)
 {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < sched->n_running; i++) {
-        const Sequence *sequence = sched->running[i];
-        PolicyId policy = sequence->job->request->policy;
-        uint32_t n_held = engine_seq_tokens(sched->params.engine, sequence->seq);
-        bytes += engine_need_bytes(sched->params.engine, policy, sequence->n_tokens + KV_PAGE_TOKENS) -
-                 engine_need_bytes(sched->params.engine, policy, n_held);
-    }
-    return bytes;
+    const Engine *engine = sched->params.engine;
+    const Request *request = sequence->job->request;
+    uint32_t n_left = request->n_prompt + request->max_tokens - sequence->n_tokens;
+    return engine_need_bytes(engine, request->policy, sequence->n_tokens + min_u32(n_more, n_left)) -
+           engine_need_bytes(engine, request->policy, n_held);
+}
+
+/*
+ * What each should be able to say before one gives way: a page. Who was preempted comes back when it may say as much as
+ * is computed again for it, else most of the work would be that.
+ */
+static uint32_t fair_stretch(const Sequence *sequence, uint32_t n_cached)
+{
+    uint32_t n_again = sequence->job->state == JOB_WAITING ? 0 : sequence->n_tokens - n_cached;
+    return n_again > KV_PAGE_TOKENS ? n_again : KV_PAGE_TOKENS;
 }
 
 /*
@@ -116,10 +123,11 @@ static uint64_t promised_bytes(const Sched *sched)
 static bool has_memory(Sched *sched, const Sequence *sequence, uint32_t n_cached)
 {
     Engine *engine = sched->params.engine;
-    PolicyId policy = sequence->job->request->policy;
-    uint64_t need = engine_need_bytes(engine, policy, sequence->n_tokens + KV_PAGE_TOKENS) -
-                    engine_need_bytes(engine, policy, n_cached / KV_PAGE_TOKENS * KV_PAGE_TOKENS) +
-                    promised_bytes(sched);
+    uint32_t n_more = fair_stretch(sequence, n_cached);
+    uint64_t need = missing_bytes(sched, sequence, n_cached / KV_PAGE_TOKENS * KV_PAGE_TOKENS, n_more);
+    for (uint32_t i = 0; i < sched->n_running; i++)
+        need += missing_bytes(sched, sched->running[i],
+                              engine_seq_tokens(engine, sched->running[i]->seq), n_more);
     PrefixCache *cache = sched->params.cache;
     uint64_t idle = cache ? prefix_cache_idle_bytes(cache) : 0;
     for (;;) {

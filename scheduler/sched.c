@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/sched_impl.h"
+#include "base/numbers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,11 +34,6 @@ static bool check_params(const SchedParams *params, Error *error)
     if (params->max_passes < 2)
         return error_set(error, ERR_INVALID, "%u passes: one decodes while another is suspended", params->max_passes);
     return true;
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
 }
 
 static bool take_memory(Sched *sched, Error *error)

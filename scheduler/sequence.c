@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/numbers.h"
 #include "scheduler/job.h"
 
 #include <assert.h>
@@ -48,11 +49,6 @@ static uint32_t first_told_row(const Sequence *sequence)
     uint32_t n_posted = job->n_posted_prompt;
     bool tells = job->request->want_prompt_logprobs && sequence->choice == 0 && n_posted < job->request->n_prompt;
     return !tells ? UINT32_MAX : n_posted ? n_posted - 1 : 0;
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
 }
 
 static void note_cache(RequestTimings *timings, PrefixEnd end, uint32_t n_known)

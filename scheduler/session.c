@@ -210,7 +210,7 @@ static bool save_page(SessionStore *store, Error *error)
     PageId page = store->sets[store->record.page].page[store->record.class_index];
     size_t n = (size_t)store->record.bytes;
     if (!reserve_bytes(store, n, error)) return false;
-    engine_page_read(store->engine, page, store->bytes);
+    engine_page_read(store->engine, page, kv_tokens_of_page(store->head.n_tokens, store->record.page), store->bytes);
     uint32_t crc = session_crc(0, store->bytes, n);
     store->crc = session_crc_of_crc(store->crc, crc);
     store->n_bytes += n;

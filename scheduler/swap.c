@@ -16,8 +16,8 @@ struct Swapped {
     SwappedPage pages[]; /* [n_pages, n_classes] */
 };
 
-static bool copy_page(SwapStore *store, const Engine *engine, PageId page, Swapped *swapped, SwappedPage *copy,
-                      Error *error)
+static bool copy_page(SwapStore *store, const Engine *engine, PageId page, uint32_t n_tokens, Swapped *swapped,
+                      SwappedPage *copy, Error *error)
 {
     if (page == PAGE_NONE) return true;
     size_t bytes = engine_page_bytes(engine, page);
@@ -26,7 +26,7 @@ static bool copy_page(SwapStore *store, const Engine *engine, PageId page, Swapp
     copy->data = malloc(bytes);
     if (!copy->data) return error_set(error, ERR_NO_MEMORY, "no memory for a swapped page of %zu bytes", bytes);
     copy->is_open = engine_page_is_open(engine, page);
-    engine_page_read(engine, page, copy->data);
+    engine_page_read(engine, page, n_tokens, copy->data);
     swapped->bytes += bytes;
     store->used_bytes += bytes;
     return true;
@@ -55,7 +55,8 @@ bool swap_out(SwapStore *store, const Engine *engine, PolicyId policy, SeqId seq
         PageSet set;
         engine_seq_page(engine, seq, first_page + i, &set);
         for (uint32_t c = 0; c < n_classes; c++)
-            if (!copy_page(store, engine, set.page[c], swapped, &swapped->pages[i * n_classes + c], error)) {
+            if (!copy_page(store, engine, set.page[c], kv_tokens_of_page(end, first_page + i), swapped,
+                           &swapped->pages[i * n_classes + c], error)) {
                 swap_drop(store, swapped);
                 return false;
             }

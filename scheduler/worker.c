@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/spsc_queue.h"
+#include "scheduler/live_set.h"
 #include "scheduler/sched.h"
 #include "scheduler/session_queue.h"
 
@@ -26,12 +27,6 @@ enum {
     POLL_USEC = 1000, /* while a session waits for the disk */
 };
 
-/* A request whose last event was not polled yet. Loop thread. */
-typedef struct Live {
-    RequestId id;
-    bool is_cancelled;
-} Live;
-
 struct Worker {
     WorkerParams params;
     SpscQueue *commands, *events;
@@ -39,8 +34,7 @@ struct Worker {
     bool has_thread, has_lock;
 
     /* loop thread */
-    Live *live; /* [n_live], of max_live */
-    uint32_t n_live, max_live;
+    LiveSet live;
     uint32_t n_sessions;                    /* calls whose event was not polled yet */
     uint64_t n_submitted, submitted_tokens; /* tokens: of prompts */
     double run_usec;                        /* mean time from start to end of a request; 0: none has ended */
@@ -249,7 +243,7 @@ static bool open_sched(Worker *worker, Error *error)
     const SchedParams sched = {.engine = params->engine,
                                .cache = worker->cache,
                                .order = params->schedule,
-                               .max_live = worker->max_live,
+                               .max_live = worker->live.max,
                                .max_batch = params->max_batch,
                                .max_passes = params->max_passes,
                                .prefill_chunk = params->prefill_chunk,
@@ -270,14 +264,14 @@ static bool open_sched(Worker *worker, Error *error)
 
 static bool open_worker(Worker *worker, Error *error)
 {
-    worker->live = calloc(worker->max_live, sizeof *worker->live);
-    if (!worker->live) return error_set(error, ERR_NO_MEMORY, "no memory for %u requests", worker->max_live);
+    uint32_t max_live = worker->params.max_queue + worker->params.max_batch;
+    if (!live_set_init(&worker->live, max_live, error)) return false;
     /*
      * Every live request may have a submit and a cancel on the way, and the request before it in its place a cancel
      * that came too late: before that cancel is taken, the new submit is not taken either. Then there are the
      * sessions, and one stop.
      */
-    size_t max_commands = 3 * (size_t)worker->max_live + SESSION_QUEUE_MAX + 1;
+    size_t max_commands = 3 * (size_t)max_live + SESSION_QUEUE_MAX + 1;
     return spsc_new(sizeof(Command), max_commands, &worker->commands, error) &&
            spsc_new(sizeof(Event), worker->params.max_events, &worker->events, error) && open_sched(worker, error) &&
            start_thread(worker, error);
@@ -304,7 +298,6 @@ bool worker_start(const WorkerParams *params, Worker **ret_worker, Error *error)
     worker->params = *params;
     set_defaults(&worker->params);
     atomic_store(&worker->max_stall_ms, worker->params.max_stall_ms);
-    worker->max_live = params->max_queue + worker->params.max_batch;
     show_life(worker);
     engine_set_pulse(params->engine, show_life, worker);
     if (!open_worker(worker, error)) {
@@ -331,13 +324,6 @@ static void send(Worker *worker, Command command)
     wake_engine(worker);
 }
 
-static Live *find_live(Worker *worker, RequestId id)
-{
-    for (uint32_t i = 0; i < worker->n_live; i++)
-        if (worker->live[i].id == id) return &worker->live[i];
-    return NULL;
-}
-
 /* As many as may wait, and as many more as the engine takes at once. */
 static bool check_queue(const Worker *worker, const Request *request, Error *error)
 {
@@ -345,7 +331,7 @@ static bool check_queue(const Worker *worker, const Request *request, Error *err
     uint32_t n_places = atomic_load(&worker->n_places);
     uint64_t n_waiting = worker->n_submitted - atomic_load(&worker->n_left);
     uint64_t n_tokens = worker->submitted_tokens - atomic_load(&worker->left_tokens);
-    if (worker->n_live == worker->max_live || n_waiting >= (uint64_t)params->max_queue + n_places)
+    if (worker->live.n == worker->live.max || n_waiting >= (uint64_t)params->max_queue + n_places)
         return error_set_param(error, ERR_BUSY, "max_queue", "the queue is full: %llu requests wait",
                                (unsigned long long)n_waiting);
     if (params->max_queue_tokens && n_waiting && n_tokens + request->n_prompt > params->max_queue_tokens)
@@ -358,7 +344,7 @@ bool worker_submit(Worker *worker, Request *request, Error *error)
 {
     if (worker->is_stopped) return error_set(error, ERR_BUSY, "the engine is stopping");
     if (!check_queue(worker, request, error)) return false;
-    worker->live[worker->n_live++] = (Live){.id = request->id};
+    live_set_add(&worker->live, request->id);
     worker->n_submitted++;
     worker->submitted_tokens += request->n_prompt;
     send(worker, (Command){.kind = COMMAND_SUBMIT, .id = request->id, .request = request});
@@ -367,7 +353,7 @@ bool worker_submit(Worker *worker, Request *request, Error *error)
 
 void worker_set_queue(Worker *worker, uint32_t max_queue, uint64_t max_queue_tokens)
 {
-    uint32_t most = worker->max_live - worker->params.max_batch;
+    uint32_t most = worker->live.max - worker->params.max_batch;
     worker->params.max_queue = max_queue < most ? max_queue : most;
     worker->params.max_queue_tokens = max_queue_tokens;
 }
@@ -380,14 +366,14 @@ void worker_set_stall(Worker *worker, uint32_t max_stall_ms)
 uint32_t worker_retry_after_seconds(const Worker *worker)
 {
     double n_waiting = (double)(worker->n_submitted - atomic_load(&worker->n_left));
-    double n_running = worker->n_live > n_waiting ? worker->n_live - n_waiting : 1;
+    double n_running = worker->live.n > n_waiting ? worker->live.n - n_waiting : 1;
     double usec = worker->run_usec * (n_waiting + 1) / n_running;
     return usec > MAX_RETRY_SECONDS * 1e6 ? MAX_RETRY_SECONDS : 1 + (uint32_t)(usec / 1e6);
 }
 
 void worker_cancel(Worker *worker, RequestId id)
 {
-    Live *live = find_live(worker, id);
+    Live *live = live_set_find(&worker->live, id);
     if (worker->is_stopped || !live || live->is_cancelled) return;
     live->is_cancelled = true;
     send(worker, (Command){.kind = COMMAND_CANCEL, .id = id});
@@ -405,8 +391,7 @@ bool worker_session(Worker *worker, SessionCall *call, Error *error)
 
 static void note_end(Worker *worker, const Event *event)
 {
-    Live *live = find_live(worker, event->id);
-    if (live) *live = worker->live[--worker->n_live];
+    live_set_remove(&worker->live, event->id);
     if (event->kind != EVENT_DONE) return;
     double usec = (double)(event->timings.prefill_usec + event->timings.decode_usec);
     worker->run_usec += (usec - worker->run_usec) / (worker->run_usec > 0 ? 8 : 1);
@@ -461,6 +446,6 @@ void worker_free(Worker *worker)
         pthread_cond_destroy(&worker->changed);
         pthread_mutex_destroy(&worker->lock);
     }
-    free(worker->live);
+    live_set_done(&worker->live);
     free(worker);
 }

@@ -379,12 +379,6 @@ static bool check_adopted(const KvMemory *memory, const KvClassInfo *class, Page
     return true;
 }
 
-static uint32_t tokens_of_page(uint32_t n_tokens, uint32_t page)
-{
-    uint32_t rest = n_tokens - page * KV_PAGE_TOKENS;
-    return rest < KV_PAGE_TOKENS ? rest : KV_PAGE_TOKENS;
-}
-
 bool kv_seq_adopt(KvSeqs *seqs, SeqId id, const PageSet *sets, uint32_t n_tokens, Error *error)
 {
     KvSeq *seq = seq_at(seqs, id);
@@ -396,7 +390,7 @@ bool kv_seq_adopt(KvSeqs *seqs, SeqId id, const PageSet *sets, uint32_t n_tokens
     for (uint32_t c = 0; c < map->n_classes; c++)
         for (uint32_t i = 0; i < n_sets; i++)
             if (!check_adopted(memory, &map->classes[c], sets[i].page[c], (uint64_t)(first + i) * KV_PAGE_TOKENS,
-                               tokens_of_page(n_tokens, i), (uint64_t)held + n_tokens, error))
+                               kv_tokens_of_page(n_tokens, i), (uint64_t)held + n_tokens, error))
                 return false;
     cut_pages(seqs, id, first);
     for (uint32_t c = 0; c < map->n_classes; c++)

@@ -18,6 +18,13 @@ typedef struct PageSet {
     PageId page[KV_MAX_CLASSES];
 } PageSet;
 
+/* How many of a sequence's tokens are in this logical page, which is one of its. */
+static inline uint32_t kv_tokens_of_page(uint32_t n_tokens, uint32_t logical_page)
+{
+    uint32_t rest = n_tokens - logical_page * KV_PAGE_TOKENS;
+    return rest < KV_PAGE_TOKENS ? rest : KV_PAGE_TOKENS;
+}
+
 typedef struct KvClassInfo {
     uint32_t class_id;     /* engine_page_new */
     const char *name;      /* "full", "stream", "window" */
@@ -30,7 +37,7 @@ typedef struct KvClassInfo {
 /* Does a query at position n need a page that covers tokens [first, first + KV_PAGE_TOKENS) in this class? */
 static inline bool kv_class_needs(const KvClassInfo *info, uint64_t n, uint64_t first)
 {
-    return info->window == PLAN_ALL || first < info->sink || first + KV_PAGE_TOKENS + info->window > n;
+    return info->window == PLAN_ALL || first < info->sink || first + KV_PAGE_TOKENS - 1 + info->window > n;
 }
 
 /* Does any of the classes [n] keep no more than a window? */

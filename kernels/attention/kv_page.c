@@ -2,6 +2,8 @@
 #include "kernels/attention/kv_page.h"
 #include "kernels/attention/kv_value.h"
 
+#include <string.h>
+
 enum { BLOCK_BYTES = 16 };
 
 static const KvTypeInfo types[KV_N_TYPES] = {
@@ -154,4 +156,25 @@ void kv_slot_put(const KvLayout *layout, char *slot, uint32_t token, const float
     put_vector(&to_k, k);
     put_vector(&to_v, v);
     clear_padding(layout, &to_k);
+}
+
+/* Of rows [KV_SECTOR_TOKENS, row_bytes] those from 'first' on. */
+static void clear_rows(char *rows, uint32_t first, size_t row_bytes)
+{
+    memset(rows + first * row_bytes, 0, (KV_SECTOR_TOKENS - first) * row_bytes);
+}
+
+void kv_slot_clear_from(const KvLayout *layout, char *slot, uint32_t n_tokens)
+{
+    char *sector = slot + (size_t)(n_tokens / KV_SECTOR_TOKENS) * layout->sector_bytes;
+    uint32_t first = n_tokens % KV_SECTOR_TOKENS;
+    for (uint32_t at = 0; at < layout->v_offset; at += BLOCK_BYTES * KV_SECTOR_TOKENS)
+        clear_rows(sector + at, first, BLOCK_BYTES);
+    clear_rows(sector + layout->v_offset, first, layout->v_row_bytes);
+    if (types[layout->type].is_quantised) {
+        clear_rows(sector + layout->k_scale_offset, first, sizeof(KvScale));
+        clear_rows(sector + layout->v_scale_offset, first, sizeof(KvScale));
+    }
+    sector += layout->sector_bytes;
+    memset(sector, 0, (size_t)(slot + layout->slot_bytes - sector));
 }

@@ -104,6 +104,9 @@ void kv_slot_get(const KvLayout *layout, const char *slot, uint32_t token, float
 void kv_slot_get_key(const KvLayout *layout, const char *slot, uint32_t token, float *ret_k);
 void kv_slot_put(const KvLayout *layout, char *slot, uint32_t token, const float *k, const float *v);
 
+/* Zeroes what a slot holds of tokens n_tokens (0..63) and later. */
+void kv_slot_clear_from(const KvLayout *layout, char *slot, uint32_t n_tokens);
+
 LW_INLINE char *kv_slot_at(const KvPool *pool, uint32_t page, uint32_t slot)
 {
     return pool->base + page * pool->page_bytes + slot * pool->layout.slot_bytes;

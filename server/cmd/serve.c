@@ -2,6 +2,7 @@
 /* longwave serve: wires configuration, engine and server together. The socket is open before the model is loaded. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/numbers.h"
 #include "config/config.h"
 #include "engine/select/roles.h"
 #include "server/cmd/cmd.h"
@@ -122,11 +123,6 @@ static bool describe_model(Serve *serve, Error *error)
     if (engine_chat_template_error(engine))
         log_warn("chat template ignored: %s", engine_chat_template_error(engine)->text);
     return true;
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
 }
 
 static void on_load(uv_work_t *work)

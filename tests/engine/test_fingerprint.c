@@ -39,7 +39,7 @@ static Print print_of(const char *arch, const char *seed, KvTypes types, const A
                    .bytes = engine_page_bytes(engine, set.page[0])};
     print.page = malloc(print.bytes);
     cr_assert_not_null(print.page);
-    engine_page_read(engine, set.page[0], print.page);
+    engine_page_read(engine, set.page[0], KV_PAGE_TOKENS, print.page);
     engine_close(engine);
     return print;
 }

@@ -104,6 +104,24 @@ Test(test_kv_class, windows_bound_what_a_sequence_needs)
     kv_rig_close(&rig);
 }
 
+/* A page is needed as long as the plan of a query still sees a key of it, and no longer. */
+Test(test_kv_class, pages_are_needed_while_a_query_sees_them)
+{
+    static const uint32_t windows[] = {1, 2, 63, 64, 65, 128, 200, PLAN_ALL};
+    for (size_t w = 0; w < sizeof windows / sizeof *windows; w++)
+        for (uint32_t sink = 0; sink <= 128; sink += 64) {
+            const KvClassInfo info = {.sink = sink, .window = windows[w]};
+            const AttnPlan plan = {.sink = sink, .recent = windows[w]};
+            for (uint32_t n = 0; n < 500; n++)
+                for (uint32_t first = 0; first + KV_PAGE_TOKENS <= n; first += KV_PAGE_TOKENS) {
+                    bool is_seen = false;
+                    for (uint32_t i = 0; i < KV_PAGE_TOKENS; i++) is_seen |= plan_sees(&plan, n, first + i);
+                    cr_assert_eq(kv_class_needs(&info, n, first), is_seen, "window %u, sink %u, query %u, page of %u",
+                                 windows[w], sink, n, first);
+                }
+        }
+}
+
 static uint64_t bytes_at(const char *shape, KvType type, uint64_t n_tokens)
 {
     const KvTypes types = kv_types_all(type);

@@ -113,7 +113,7 @@ static PageId copy_page(Engine *engine, uint32_t class_id, PageId page)
     size_t bytes = engine_page_bytes(engine, page);
     char *data = malloc(bytes);
     cr_assert_not_null(data);
-    engine_page_read(engine, page, data);
+    engine_page_read(engine, page, KV_PAGE_TOKENS, data);
     cr_assert(engine_page_new(engine, class_id, engine_page_is_open(engine, page), &copy, &error), "%s", error.text);
     cr_assert_eq(engine_page_bytes(engine, copy), bytes);
     engine_page_write(engine, copy, data);

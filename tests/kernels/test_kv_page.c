@@ -74,6 +74,29 @@ Test(test_kv_page, places_by_hand)
     free(slot);
 }
 
+/* A slot that was full and loses its tail is one that had only the beginning. */
+Test(test_kv_page, a_cleared_tail_leaves_nothing)
+{
+    for (KvType type = 0; type < KV_N_TYPES; type++)
+        for (uint32_t n = 0; n < KV_PAGE_TOKENS; n++) {
+            float x[MAX_DIM];
+            KvLayout layout = kv_layout(type, 33, 20);
+            char *full = new_slot(&layout), *part = new_slot(&layout);
+            memset(full, 0, layout.slot_bytes);
+            memset(part, 0, layout.slot_bytes);
+            for (uint32_t t = 0; t < KV_PAGE_TOKENS; t++) {
+                for (int c = 0; c < MAX_DIM; c++) x[c] = (float)(1 + (t + (uint32_t)c * 7) % 15);
+                kv_slot_put(&layout, full, t, x, x + 40);
+                if (t < n) kv_slot_put(&layout, part, t, x, x + 40);
+            }
+            cr_assert_neq(memcmp(full, part, layout.slot_bytes), 0);
+            kv_slot_clear_from(&layout, full, n);
+            cr_assert_eq(memcmp(full, part, layout.slot_bytes), 0, "%s, %u tokens", kv_type_info(type)->name, n);
+            free(full);
+            free(part);
+        }
+}
+
 static void check_vector(KvType type, const float *x, const float *got, uint32_t n, KvScale s)
 {
     float amax = 0;

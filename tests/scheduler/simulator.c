@@ -13,7 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LIVE = 24, N_ASKED = 8, STALL_USEC = 2000, MAX_WAIT_STEPS = 20000, ENOUGH_EVENTS = 50000 };
+enum {
+    MAX_LIVE = 24,
+    N_ASKED = 8,
+    N_TALKS = 4,
+    STALL_USEC = 2000,
+    MAX_WAIT_STEPS = 20000,
+    ENOUGH_EVENTS = 50000,
+    MAX_TALK_EVENTS = 3000,
+};
 
 typedef struct Client {
     RequestId id; /* 0: none */
@@ -30,7 +38,7 @@ typedef struct World {
     const char *kv_types;
     uint32_t max_batch, chunk, max_passes, n_contexts_quarters;
     uint64_t max_swap_bytes;
-    bool cache, exact;
+    bool cache, exact, talks; /* talks: conversations of a few, long answers, under the policy that tells decode */
     ScheduleMode order;
 } World;
 
@@ -183,10 +191,15 @@ static void arrive(Sim *sim)
                             .seed = goes_on ? other->seed : sim_below(random, SIM_SEEDS),
                             .n_choices = sim_below(random, 5) ? 1 : 2 + sim_below(random, SIM_MAX_CHOICES - 1),
                             .tells_prompt = sim_below(random, 8) == 0};
+    if (sim->world.talks) {
+        question = (SimQuestion){.prompt = sim_below(random, N_TALKS) * 2, .policy = FAKE_POLICIES - 1, .n_choices = 1};
+        if (sim_below(random, 2)) question.prompt = sim_turn_after(question.prompt);
+    }
     /* How far the other choices get before one fails depends on their company. */
     if (question.n_choices > 1 && sim_answer(sim->answers, &question)->failure) question.n_choices = 1;
     sim->asked[sim->last_id % N_ASKED] = question;
     uint32_t max_tokens = sim_below(random, 40) ? 1 + sim_below(random, SIM_MAX_ANSWER) : !question.tells_prompt;
+    if (sim->world.talks) max_tokens = SIM_MAX_ANSWER;
     Request *request = sim_request(sim->answers, &question, ++sim->last_id, max_tokens);
     request->priority = (int64_t)sim_below(random, 3) - 1;
     request->cache_salt = sim_below(random, 4) ? NULL : "salt";
@@ -333,6 +346,21 @@ static World make_world(uint64_t *random)
                    .order = sim_below(random, 2) ? SCHEDULE_PRIORITY : SCHEDULE_FCFS};
 }
 
+/* Turns that go on from answers, where every decoded page that is taken for a prefilled one shows. */
+static World make_talks(void)
+{
+    return (World){.kv_types = "f16",
+                   .max_batch = 4,
+                   .chunk = 64,
+                   .max_passes = 2,
+                   .n_contexts_quarters = 4 * 4,
+                   .max_swap_bytes = 1 << 20,
+                   .cache = true,
+                   .exact = true,
+                   .talks = true,
+                   .order = SCHEDULE_FCFS};
+}
+
 /* What must have happened in enough events. */
 typedef struct Seen {
     uint64_t preempted, swapped, cached, evicted, cancelled, overdue, non_finite, branched;
@@ -356,14 +384,14 @@ static bool saw_all(const Seen *seen)
            seen->non_finite && seen->branched;
 }
 
-static bool run(uint64_t seed, uint64_t n_events, Seen *seen)
+static bool run(uint64_t seed, uint64_t n_events, bool talks, Seen *seen)
 {
     Sim *sim = calloc(1, sizeof *sim);
     if (!sim) abort();
     uint64_t random = seed * 1000003;
     sim->random = random;
     sim->room = UINT32_MAX;
-    sim->world = make_world(&sim->random);
+    sim->world = talks ? make_talks() : make_world(&sim->random);
     /* Pages that were decoded differ from prefilled ones under the last policy: answers too, unless they are refused.
      */
     PolicyId turn_policy = sim->world.exact || !sim->world.cache ? FAKE_POLICIES - 1 : 0;
@@ -398,7 +426,8 @@ int main(int argc, char **argv)
     uint64_t n_seeds = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
     uint32_t n_passed = 0, n_failed = 0;
     Seen seen = {0};
-    for (uint64_t i = 0; i < n_seeds; i++) *(run(seed + i, n_events, &seen) ? &n_passed : &n_failed) += 1;
+    for (uint64_t i = 0; i < n_seeds; i++) *(run(seed + i, n_events, false, &seen) ? &n_passed : &n_failed) += 1;
+    *(run(seed, n_events < MAX_TALK_EVENTS ? n_events : MAX_TALK_EVENTS, true, &seen) ? &n_passed : &n_failed) += 1;
     bool is_full = n_seeds * n_events < ENOUGH_EVENTS || saw_all(&seen);
     if (!is_full) printf("FAIL: not everything was tried\n");
     *(is_full ? &n_passed : &n_failed) += 1;

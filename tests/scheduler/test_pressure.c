@@ -139,6 +139,26 @@ Test(pressure, choices_that_do_not_fit_together_come_one_after_another)
         }
 }
 
+/*
+ * In 14 pages the long one gives way when the others need a third page each. The room that the short one leaves would
+ * do for one page more than it had; it waits for the other one, too, and never gives way again.
+ */
+Test(pressure, who_comes_back_stays_for_a_while)
+{
+    RigParams params = tight(14);
+    Rig *rig = rig_open(&params);
+    rig_submit(rig, request_for(1, 60, 250, 0));
+    rig_submit(rig, request_for(2, 60, 120, 0));
+    rig_submit(rig, request_for(3, 500, 250, 0));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    for (RequestId id = 1; id <= 3; id++) {
+        cr_assert_eq(rig->recorder.requests[id].n_done, 1);
+        cr_expect_eq(rig->recorder.requests[id].timings.n_preempted, id == 3);
+    }
+    cr_assert_str_eq(rig->recorder.order, "1S 2S 3S 2D 1D 3D ");
+    rig_free(rig);
+}
+
 static uint64_t used_bytes(const Rig *rig)
 {
     return engine_kv_usage(rig->engine).used_bytes;

@@ -77,6 +77,43 @@ Test(session, a_restored_prefix_goes_on_bit_for_bit)
         }
 }
 
+/* The file of the first n tokens when the cache has 'longer' tokens, or has had those of somebody else. */
+static char *save_beginning(KvType type, uint32_t n, uint32_t longer, bool after_another, size_t *ret_n)
+{
+    char folder[64];
+    session_folder_new(folder);
+    SessionRig rig = session_rig_new(type, folder);
+    uint32_t another[SESSION_RIG_TEXT];
+    engine_rig_text(rig.engine, 2, another, SESSION_RIG_TEXT);
+    if (after_another) session_rig_compute(&rig, 0, another, SESSION_RIG_TEXT - 1, SESSION_RIG_TEXT - 1);
+    while (prefix_cache_evict(rig.cache)) {
+    }
+    session_rig_compute(&rig, 0, rig.text, longer, longer);
+    cr_assert_eq(session_rig_save(&rig, 0, "one", n, NULL), ERR_NONE, "%s", session_rig_error.text);
+    char *file = session_read_file(folder, "one.session", ret_n);
+    session_rig_free(&rig);
+    session_folder_remove(folder);
+    return file;
+}
+
+/* Neither what followed in the cache nor what was in its pages before is in a file. */
+Test(session, a_file_holds_no_more_than_its_tokens)
+{
+    for (KvType type = 0; type < KV_N_TYPES; type++)
+        for (uint32_t n = 70; n <= 130; n += 30) {
+            size_t n_alone, n_other;
+            char *alone = save_beginning(type, n, n, false, &n_alone);
+            for (int after_another = 0; after_another < 2; after_another++) {
+                uint32_t longer = kv_type_info(type)->is_quantised ? n : n + 60;
+                char *other = save_beginning(type, n, longer, after_another, &n_other);
+                cr_assert_eq(n_alone, n_other);
+                cr_expect_eq(memcmp(alone, other, n_alone), 0, "%s, %u tokens", kv_type_info(type)->name, n);
+                free(other);
+            }
+            free(alone);
+        }
+}
+
 static const uint8_t streams[] = {1, 0, 0, 1};
 static const HeadRoles roles = {.name = "half", .streams = streams};
 static const AttnPolicy policies[] = {

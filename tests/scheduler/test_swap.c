@@ -56,7 +56,7 @@ Test(swap, pages_come_back_as_they_went)
         char before[1 << 16], after[1 << 16];
         size_t bytes = engine_page_bytes(engine, set.page[0]);
         cr_assert_leq(bytes, sizeof before);
-        engine_page_read(engine, set.page[0], before);
+        engine_page_read(engine, set.page[0], N % KV_PAGE_TOKENS, before);
         cr_assert(swap_out(&store, engine, 2, seq, FIRST, &swapped, &error), "%s", error.text);
         cr_assert_eq(swapped_first(swapped), FIRST);
         cr_assert_eq(swapped_bytes(swapped), store.used_bytes);
@@ -67,7 +67,7 @@ Test(swap, pages_come_back_as_they_went)
         cr_assert_eq(engine_seq_tokens(engine, other), N);
         engine_seq_page(engine, other, N / KV_PAGE_TOKENS, &set);
         cr_assert_eq(engine_page_bytes(engine, set.page[0]), bytes);
-        engine_page_read(engine, set.page[0], after);
+        engine_page_read(engine, set.page[0], KV_PAGE_TOKENS, after);
         cr_assert_eq(memcmp(before, after, bytes), 0);
         run_tokens(engine, other, N + 30); /* it sees all that it needs, and may write */
         swap_drop(&store, swapped);

@@ -299,11 +299,12 @@ size_t engine_page_bytes(const Engine *engine, PageId page)
     return bytes;
 }
 
-void engine_page_read(const Engine *engine, PageId page, void *dst)
+void engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void *dst)
 {
     size_t bytes;
     const char *data = kv_page_data(engine->memory, page, &bytes);
     memcpy(dst, data, bytes);
+    memset((Cell *)dst + n_tokens, 0, (KV_PAGE_TOKENS - n_tokens) * sizeof(Cell));
 }
 
 /* What goes to an image stands in the page too, as if it had been quantised on the way. */
