@@ -31,11 +31,11 @@ typedef struct Layer {
     float *fine, *coarse;
 } Layer;
 
-/* ours[0].unit_tokens 0: the papers' code. */
+/* n_ours 0: the papers' code; keep_tokens in budgets. */
 typedef struct Method {
     const char *name;
     PaperMethod paper;
-    SelectStage ours[2];
+    SelectStage ours[3];
     uint32_t n_ours;
 } Method;
 
@@ -65,7 +65,6 @@ static void *must(void *p)
     {                                                                                                                  \
         .stages = {{SCAN_EXACT, 1, .keep_tokens = 1}}, .n_stages = 1, .scope = whose, RANGES                           \
     }
-/* keep_tokens are shares of the budget here, in quarters. */
 #define HIP(kind, last_kind, last, whose, where, released)                                                             \
     {                                                                                                                  \
         .stages = {{kind, 256, .keep_tokens = 4}, {kind, 32, .keep_tokens = 2}, {last_kind, last, .keep_tokens = 1}},  \
@@ -100,6 +99,13 @@ static const Method methods[] = {
     {"means, sectors", .ours = {{SCAN_MEAN, 16, 1, 1}}, .n_ours = 1},
     {"our bounds, 2 budgets of sectors, then exact", .ours = {{SCAN_BOX, 16, 2, 1}, {SCAN_EXACT, 16, 1, 1}},
      .n_ours = 2},
+    {"our bounds, 4 budgets of sectors, then exact", .ours = {{SCAN_BOX, 16, 4, 1}, {SCAN_EXACT, 16, 1, 1}},
+     .n_ours = 2},
+    {"the same with a descent to 2 budgets between",
+     .ours = {{SCAN_BOX, 16, 4, 1}, {SCAN_DESCENT, 16, 2, 1}, {SCAN_EXACT, 16, 1, 1}}, .n_ours = 3},
+    {"descent of sectors, 2 budgets, then exact", .ours = {{SCAN_DESCENT, 16, 2, 1}, {SCAN_EXACT, 16, 1, 1}},
+     .n_ours = 2},
+    {"means of sectors, 2 budgets, then exact", .ours = {{SCAN_MEAN, 16, 2, 1}, {SCAN_EXACT, 16, 1, 1}}, .n_ours = 2},
 };
 enum { N_METHODS = sizeof methods / sizeof *methods };
 
@@ -329,7 +335,7 @@ int main(int argc, char **argv)
     if (from.shape->n_heads > MAX_HEADS || !family_rope_theta(from.shape, engine_gguf(engine), from.theta, &error))
         die("a model of too many heads");
     TokenList list = read_tokens(engine, argv[2]);
-    if (n > list.n || n < SINK + RECENT + 2 * N_ROWS) die("the text is too short");
+    if (n > list.n || n < SINK + RECENT + 2 * N_ROWS) die("the text has too few tokens, or TOKENS is small");
     for (uint32_t at = 0, rows; at < n - N_ROWS; at += rows) {
         rows = n - N_ROWS - at < CHUNK ? n - N_ROWS - at : CHUNK;
         run_rows(engine, seq, list.ids + at, rows);
