@@ -17,11 +17,12 @@ void kv_bounds_get(const KvPool *pool, uint32_t page, uint32_t slot, uint32_t se
     }
 }
 
-/* The least e4m3 whose value times 2^exponent is not below x. In fp64, where no scaling loses what is small. */
-static uint8_t f8_not_below(double x, int exponent)
+/* The least e4m3 whose value times `unit`, a power of 2, is not below x. In fp64, where no scaling loses what is small.
+ */
+static uint8_t f8_not_below(double x, double unit)
 {
-    uint8_t f8 = f8_from_f32((float)ldexp(x, -exponent));
-    if (ldexp(f32_from_f8(f8), exponent) >= x) return f8;
+    uint8_t f8 = f8_from_f32((float)(x / unit + 0.0)); /* one zero, not two */
+    if (f32_from_f8(f8) * unit >= x) return f8;
     return (uint8_t)(!(f8 & 0x80) ? f8 + 1 : f8 == 0x80 ? 0x01 : f8 - 1);
 }
 
@@ -35,14 +36,15 @@ void kv_bounds_put(uint8_t *record, uint32_t k_dim, const float *max, const floa
     }
     int exponent = 0;
     while (largest > ldexp(F8_MAX, exponent)) exponent++;
+    double unit = ldexp(1, exponent);
     size_t n_bytes = kv_bounds_sector_bytes(k_dim);
     memset(record, 0, n_bytes);
     for (uint32_t c = 0; c < k_dim; c++) {
         uint8_t *at = record + c / KV_BOUNDS_BLOCK * KV_BOUNDS_BLOCK_BYTES + c % KV_BOUNDS_BLOCK;
         at[0] = at[KV_BOUNDS_BLOCK] = KV_BOUND_OPEN;
         if (isnan(max[c])) continue;
-        at[0] = f8_not_below(max[c], exponent);
-        at[KV_BOUNDS_BLOCK] = f8_not_below(-(double)min[c], exponent) ^ 0x80;
+        at[0] = f8_not_below(max[c], unit);
+        at[KV_BOUNDS_BLOCK] = f8_not_below(-(double)min[c], unit) ^ 0x80;
     }
     record[n_bytes - KV_BOUNDS_BLOCK] = (uint8_t)exponent;
     record[n_bytes - KV_BOUNDS_BLOCK + 1] = is_open;

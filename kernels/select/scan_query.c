@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/select/scan_query.h"
+#include "kernels/attention/attend_work.h"
 #include "kernels/attention/kv_bounds.h"
 
 #include <math.h>
 #include <string.h>
+
+enum { SCRATCH_ALIGN = 64 };
+
+/* Unpacking writes whole blocks: of up to 32 channels. */
+static size_t key_floats(uint32_t k_dim)
+{
+    return attend_pad(k_dim) * ATTEND_GROUP_KEYS;
+}
 
 void scan_fill_queries(const ScanParams *params, float *ret_queries)
 {
@@ -52,29 +61,8 @@ uint32_t scan_bounds_channels(const ScanParams *params)
     return n < params->k_dim ? n : params->k_dim;
 }
 
-/* The highest score of a key over the rows of one head. */
-static float score_key(const ScanParams *params, const float *queries, uint32_t head, uint32_t unit, uint32_t token)
-{
-    float k[KV_MAX_DIM], cos_sin[KV_MAX_DIM], highest = -INFINITY;
-    const KvLayout *layout;
-    uint32_t sector = params->units[unit] + token / KV_SECTOR_TOKENS;
-    const char *slot = scan_sector(params, sector, &layout);
-    kv_slot_get_key(layout, slot, sector % KV_PAGE_SECTORS * KV_SECTOR_TOKENS + token % KV_SECTOR_TOKENS, k);
-    int64_t turn = scan_key_turn(params, unit, sector);
-    if (turn != 0) {
-        rope_turns_get(params->turns, turn, cos_sin);
-        rope_turns_apply(params->turns, cos_sin, params->k_dim, k);
-    }
-    for (uint32_t i = head; i < scan_n_queries(params); i += params->group) {
-        const float *q = queries + (size_t)i * params->k_dim;
-        float sum = 0;
-        for (uint32_t c = 0; c < params->k_dim; c++) sum += q[c] * k[c];
-        highest = scan_higher(highest, sum);
-    }
-    return highest;
-}
-
-static float descend_head(const ScanParams *params, const float *queries, uint32_t unit, uint32_t head)
+static float descend_head(const ScanParams *params, ScanKeyScore score_key, const void *arg, uint32_t unit,
+                          uint32_t head)
 {
     bool by_midpoints = params->kind == SCAN_DESCENT;
     uint32_t left = 0, right = params->unit_sectors * KV_SECTOR_TOKENS;
@@ -82,19 +70,20 @@ static float descend_head(const ScanParams *params, const float *queries, uint32
     for (uint32_t size = right; size >= 1; size /= 2) {
         uint32_t middle = (left + right) / 2;
         uint32_t a = by_midpoints ? (left + middle) / 2 : left, b = by_midpoints ? (middle + right) / 2 : middle;
-        float score_a = score_key(params, queries, head, unit, a), score_b = score_key(params, queries, head, unit, b);
-        bool go_left = score_a > score_b;
+        float score_a = score_key(arg, unit, a, head);
+        float score_b = a == b ? score_a : score_key(arg, unit, b, head);
         last = scan_higher(score_a, score_b);
         highest = scan_higher(highest, last);
-        *(go_left ? &right : &left) = middle;
+        *(score_a > score_b ? &right : &left) = middle;
     }
     return by_midpoints ? highest : last;
 }
 
-float scan_descend(const ScanParams *params, const float *queries, uint32_t unit)
+float scan_descend(const ScanParams *params, ScanKeyScore score_key, const void *arg, uint32_t unit)
 {
     float highest = -INFINITY;
-    for (uint32_t g = 0; g < params->group; g++) highest = scan_higher(highest, descend_head(params, queries, unit, g));
+    for (uint32_t g = 0; g < params->group; g++)
+        highest = scan_higher(highest, descend_head(params, score_key, arg, unit, g));
     return highest;
 }
 
@@ -109,8 +98,18 @@ size_t scan_scratch_bytes(uint32_t n_workers, uint32_t max_rows, uint32_t max_gr
                           uint32_t max_context)
 {
     (void)max_context;
-    size_t queries = (size_t)max_rows * max_group;
-    return (n_workers + 1) * (queries * k_dim * sizeof(float) + 64);
+    size_t queries = (size_t)max_rows * max_group * k_dim;
+    return (queries + n_workers * (2 * queries + key_floats(k_dim))) * sizeof(float) + SCRATCH_ALIGN;
+}
+
+ScanScratch scan_scratch_at(const ScanParams *params, uint32_t worker)
+{
+    size_t queries = (size_t)scan_n_queries(params) * params->k_dim;
+    char *base = (char *)(((uintptr_t)params->scratch + SCRATCH_ALIGN - 1) & ~(uintptr_t)(SCRATCH_ALIGN - 1));
+    ScanScratch scratch = {.queries = (float *)(void *)base};
+    scratch.keys = scratch.queries + queries + worker * (2 * queries + key_floats(params->k_dim));
+    scratch.turned = scratch.keys + key_floats(params->k_dim);
+    return scratch;
 }
 
 uint64_t scan_read_bytes(const ScanParams *params)

@@ -38,6 +38,14 @@ static inline const char *scan_sector(const ScanParams *params, uint32_t sector,
 /* [scan_n_queries, k_dim]: the heads of the group run fastest. */
 void scan_fill_queries(const ScanParams *params, float *ret_queries);
 
+typedef struct ScanScratch {
+    float *queries; /* scan_fill_queries */
+    float *keys;    /* of one worker: [channels to whole blocks, ATTEND_GROUP_KEYS] */
+    float *turned;  /* of one worker: [scan_n_queries, k_dim, 2] */
+} ScanScratch;
+
+ScanScratch scan_scratch_at(const ScanParams *params, uint32_t worker);
+
 /* From where it is stored to where the scan has it: keys of a sector of unit i. */
 int64_t scan_key_turn(const ScanParams *params, uint32_t unit, uint32_t sector);
 /* Queries, so that they meet the bounds of a sector of unit i. */
@@ -45,8 +53,10 @@ int64_t scan_bounds_turn(const ScanParams *params, uint32_t unit, uint32_t secto
 /* Channels of bounds that a scan uses. */
 uint32_t scan_bounds_channels(const ScanParams *params);
 
+/* The highest product of the rows of one head of the group with the key of a token (from 0) of unit i. */
+typedef float (*ScanKeyScore)(const void *arg, uint32_t unit, uint32_t token, uint32_t head);
 /* The score of unit i by descent, in either form. */
-float scan_descend(const ScanParams *params, const float *queries, uint32_t unit);
+float scan_descend(const ScanParams *params, ScanKeyScore score_key, const void *arg, uint32_t unit);
 /* Refuses what no row has a variant for. */
 bool scan_is_supported(const ScanParams *params);
 

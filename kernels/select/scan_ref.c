@@ -23,7 +23,7 @@ static float score_bounds(const ScanParams *params, const float *queries, uint32
             double a = (double)q[c] * max[c], b = (double)q[c] * min[c];
             sum += isnan(q[c]) ? (double)q[c] : params->kind == SCAN_BOX ? fmax(a, b) : (a + b) / 2;
         }
-        highest = scan_higher(highest, isfinite(sum) ? (float)sum : NAN);
+        highest = scan_higher(highest, isfinite((float)sum) ? (float)sum : NAN);
     }
     return highest;
 }
@@ -53,13 +53,42 @@ static float score_keys(const ScanParams *params, const float *queries, uint32_t
     return highest;
 }
 
+typedef struct Descent {
+    const ScanParams *params;
+    const float *queries;
+} Descent;
+
+static float score_key(const void *arg, uint32_t unit, uint32_t token, uint32_t head)
+{
+    const Descent *descent = arg;
+    const ScanParams *params = descent->params;
+    float k[KV_MAX_DIM], cos_sin[KV_MAX_DIM], highest = -INFINITY;
+    const KvLayout *layout;
+    uint32_t sector = params->units[unit] + token / KV_SECTOR_TOKENS;
+    const char *slot = scan_sector(params, sector, &layout);
+    kv_slot_get_key(layout, slot, sector % KV_PAGE_SECTORS * KV_SECTOR_TOKENS + token % KV_SECTOR_TOKENS, k);
+    int64_t turn = scan_key_turn(params, unit, sector);
+    if (turn != 0) {
+        rope_turns_get(params->turns, turn, cos_sin);
+        rope_turns_apply(params->turns, cos_sin, params->k_dim, k);
+    }
+    for (uint32_t i = head; i < scan_n_queries(params); i += params->group) {
+        const float *q = descent->queries + (size_t)i * params->k_dim;
+        double sum = 0;
+        for (uint32_t c = 0; c < params->k_dim; c++) sum += (double)q[c] * k[c];
+        highest = scan_higher(highest, isfinite(sum) ? (float)sum : NAN);
+    }
+    return highest;
+}
+
 bool scan_ref(const ScanParams *params)
 {
     if (!scan_is_supported(params)) return false;
-    float *queries = params->scratch;
+    float *queries = scan_scratch_at(params, 0).queries;
     scan_fill_queries(params, queries);
     for (uint32_t u = 0; u < params->n_units; u++) {
-        params->scores[u] = scan_descends(params->kind) ? scan_descend(params, queries, u) : -INFINITY;
+        params->scores[u] =
+            scan_descends(params->kind) ? scan_descend(params, score_key, &(Descent){params, queries}, u) : -INFINITY;
         for (uint32_t s = 0; s < params->unit_sectors && !scan_descends(params->kind); s++) {
             uint32_t sector = params->units[u] + s;
             float score = scan_reads_bounds(params->kind) ? score_bounds(params, queries, u, sector)
