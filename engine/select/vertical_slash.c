@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { SAMPLED_ROWS = 16 };
+
 /* Sums of softmax weights, or places in an order. */
 typedef struct Ranked {
     float weight;
@@ -13,13 +15,19 @@ typedef struct Ranked {
 typedef struct Estimate {
     const ScanParams *scan;
     float scale, softcap;
-    uint32_t n_sectors; /* up to the last row's own */
-    Ranked *columns;    /* [n_sectors] */
-    Ranked *diagonals;  /* [n_sectors] of KV_SECTOR_TOKENS distances each */
-    uint32_t *unit_of;  /* [n_sectors] 1 + the unit that holds the sector; 0: it is not scanned, or ranked already */
-    float *max, *sum;   /* [n_rows, group] */
-    float *keys;        /* [k_dim, KV_SECTOR_TOKENS] of one sector */
+    uint32_t row_step, n_rows; /* of every row_step rows the last is looked at */
+    uint32_t n_sectors;        /* up to the last row's own */
+    Ranked *columns;           /* [n_sectors] */
+    Ranked *diagonals;         /* [n_sectors] of KV_SECTOR_TOKENS distances each */
+    uint32_t *unit_of; /* [n_sectors] 1 + the unit that holds the sector; 0: it is not scanned, or has a place */
+    float *scores;     /* [n_rows, group, n_sectors * KV_SECTOR_TOKENS] */
+    float *keys;       /* [k_dim, KV_SECTOR_TOKENS] of one sector */
 } Estimate;
+
+static uint32_t row_of(const Estimate *estimate, uint32_t query)
+{
+    return (query / estimate->scan->group + 1) * estimate->row_step - 1;
+}
 
 static void load_keys(const Estimate *estimate, uint32_t sector)
 {
@@ -35,58 +43,44 @@ static void load_keys(const Estimate *estimate, uint32_t sector)
     }
 }
 
-/* Scores of a query for the keys of the sector that is loaded; returns how many of them it sees. */
-static uint32_t score_sector(const Estimate *estimate, uint32_t query, uint32_t sector, float *ret_scores)
+/* Scores of a query for the keys of the sector that is loaded. */
+static void score_sector(const Estimate *estimate, uint32_t query, float *ret_scores)
 {
     const ScanParams *scan = estimate->scan;
-    uint32_t row = query / scan->group, position = scan->first_pos + row, first = sector * KV_SECTOR_TOKENS;
-    const float *q = scan->q + ((size_t)row * scan->row_heads + query % scan->group) * scan->k_dim;
+    const float *q = scan->q + ((size_t)row_of(estimate, query) * scan->row_heads + query % scan->group) * scan->k_dim;
     float sums[KV_SECTOR_TOKENS] = {0};
-    if (position < first) return 0;
     for (uint32_t c = 0; c < scan->k_dim; c++)
         for (uint32_t t = 0; t < KV_SECTOR_TOKENS; t++) sums[t] += q[c] * estimate->keys[c * KV_SECTOR_TOKENS + t];
     for (uint32_t t = 0; t < KV_SECTOR_TOKENS; t++) {
         float score = sums[t] * estimate->scale, cap = estimate->softcap;
         ret_scores[t] = cap > 0 ? cap * tanhf(score / cap) : score;
     }
-    return position - first < KV_SECTOR_TOKENS ? position - first + 1 : KV_SECTOR_TOKENS;
 }
 
-static void find_norms(Estimate *estimate)
+/* The softmax of one query goes to the columns and the diagonals that its keys are on. */
+static void add_query(Estimate *estimate, uint32_t query, const float *scores)
 {
-    uint32_t n_queries = estimate->scan->n_rows * estimate->scan->group;
-    float scores[KV_SECTOR_TOKENS];
-    for (uint32_t i = 0; i < n_queries; i++) estimate->max[i] = -INFINITY;
-    for (uint32_t sector = 0; sector < estimate->n_sectors; sector++) {
-        load_keys(estimate, sector);
-        for (uint32_t i = 0; i < n_queries; i++) {
-            uint32_t n = score_sector(estimate, i, sector, scores);
-            float max = estimate->max[i];
-            for (uint32_t t = 0; t < n; t++) max = fmaxf(max, scores[t]);
-            if (max == -INFINITY) continue;
-            estimate->sum[i] *= expf(estimate->max[i] - max);
-            estimate->max[i] = max;
-            for (uint32_t t = 0; t < n; t++) estimate->sum[i] += expf(scores[t] - max);
-        }
+    uint32_t position = estimate->scan->first_pos + row_of(estimate, query);
+    float max = -INFINITY, sum = 0;
+    for (uint32_t key = 0; key <= position; key++) max = fmaxf(max, scores[key]);
+    for (uint32_t key = 0; key <= position; key++) sum += expf(scores[key] - max);
+    for (uint32_t key = 0; key <= position; key++) {
+        float weight = expf(scores[key] - max) / sum;
+        estimate->columns[key / KV_SECTOR_TOKENS].weight += weight;
+        estimate->diagonals[(position - key) / KV_SECTOR_TOKENS].weight += weight;
     }
 }
 
-static void add_weights(Estimate *estimate)
+static void estimate_weights(Estimate *estimate)
 {
-    const ScanParams *scan = estimate->scan;
-    float scores[KV_SECTOR_TOKENS];
+    uint32_t n_queries = estimate->n_rows * estimate->scan->group;
+    size_t n_keys = (size_t)estimate->n_sectors * KV_SECTOR_TOKENS;
     for (uint32_t sector = 0; sector < estimate->n_sectors; sector++) {
         load_keys(estimate, sector);
-        for (uint32_t i = 0; i < scan->n_rows * scan->group; i++) {
-            uint32_t n = score_sector(estimate, i, sector, scores), position = scan->first_pos + i / scan->group;
-            for (uint32_t t = 0; t < n; t++) {
-                float weight = expf(scores[t] - estimate->max[i]) / estimate->sum[i];
-                uint32_t distance = position - (sector * KV_SECTOR_TOKENS + t);
-                estimate->columns[sector].weight += weight;
-                estimate->diagonals[distance / KV_SECTOR_TOKENS].weight += weight;
-            }
-        }
+        for (uint32_t i = 0; i < n_queries; i++)
+            score_sector(estimate, i, estimate->scores + i * n_keys + (size_t)sector * KV_SECTOR_TOKENS);
     }
+    for (uint32_t i = 0; i < n_queries; i++) add_query(estimate, i, estimate->scores + i * n_keys);
 }
 
 static int heaviest_first(const void *a, const void *b)
@@ -141,26 +135,24 @@ static void rank_units(Estimate *estimate)
 bool vertical_slash_scan(const ScanParams *scan, float scale, float softcap)
 {
     uint32_t n_sectors = (scan->first_pos + scan->n_rows - 1) / KV_SECTOR_TOKENS + 1;
-    size_t n_queries = (size_t)scan->n_rows * scan->group;
-    Estimate estimate = {.scan = scan, .scale = scale, .softcap = softcap, .n_sectors = n_sectors};
+    uint32_t row_step = scan->n_rows > SAMPLED_ROWS ? scan->n_rows / SAMPLED_ROWS : 1;
+    Estimate estimate = {.scan = scan, .scale = scale, .softcap = softcap, .row_step = row_step};
+    estimate.n_rows = scan->n_rows / row_step;
+    estimate.n_sectors = n_sectors;
     estimate.columns = calloc(n_sectors, sizeof *estimate.columns);
     estimate.diagonals = calloc(n_sectors, sizeof *estimate.diagonals);
     estimate.unit_of = calloc(n_sectors + scan->unit_sectors, sizeof *estimate.unit_of);
-    estimate.max = calloc(n_queries, sizeof *estimate.max);
-    estimate.sum = calloc(n_queries, sizeof *estimate.sum);
+    estimate.scores = calloc((size_t)estimate.n_rows * scan->group * n_sectors, KV_SECTOR_TOKENS * sizeof(float));
     estimate.keys = calloc((size_t)scan->k_dim * KV_SECTOR_TOKENS, sizeof *estimate.keys);
-    bool ok =
-        estimate.columns && estimate.diagonals && estimate.unit_of && estimate.max && estimate.sum && estimate.keys;
+    bool ok = estimate.columns && estimate.diagonals && estimate.unit_of && estimate.scores && estimate.keys;
     if (ok) {
-        find_norms(&estimate);
-        add_weights(&estimate);
+        estimate_weights(&estimate);
         rank_units(&estimate);
     }
     free(estimate.columns);
     free(estimate.diagonals);
     free(estimate.unit_of);
-    free(estimate.max);
-    free(estimate.sum);
+    free(estimate.scores);
     free(estimate.keys);
     return ok;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * MInference's vertical-slash pattern as a baseline for eval, with sectors as units: which columns (keys that many rows
- * look at) and which diagonals (distances that many rows look back) hold the softmax of a block's rows, by exact scores
- * of all of them. Its own memory is allocated and freed: no part of serving. Engine thread.
+ * look at) and which diagonals (distances that many rows look back) hold the softmax of a block, by exact scores of 16
+ * of its rows. Its own memory is allocated and freed: no part of serving. Engine thread.
  */
 #pragma once
 #include "kernels/select/scan.h"
