@@ -2,6 +2,7 @@
 #include "engine/engine_state.h"
 
 #include <assert.h>
+#include <string.h>
 
 bool engine_seq_new(Engine *engine, PolicyId policy, SeqId *ret_seq, Error *error)
 {
@@ -140,6 +141,9 @@ void engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void
                                                            : kv_memory_pool(engine->memory, class_id);
     for (uint32_t slot = 0; slot < engine->classes.classes[class_id].n_slots; slot++)
         kv_slot_clear_from(&pool->layout, (char *)dst + slot * pool->layout.slot_bytes, n_tokens);
+    /* Bounds are those of a full page. */
+    if (pool->bounds_offset)
+        memset((char *)dst + pool->bounds_offset, 0, engine_page_bytes(engine, page) - pool->bounds_offset);
 }
 
 void engine_page_write(Engine *engine, PageId page, const void *src)

@@ -17,12 +17,18 @@ static bool check_request(const Request *request, const SequenceTools *tools, Er
     uint32_t context = engine_context(engine);
     if (request->n_prompt == 0) return error_set_param(error, ERR_INVALID, "prompt", "the prompt has no tokens");
     if (request->n_choices == 0) return error_set_param(error, ERR_INVALID, "n", "n is 0");
-    if (!engine_policy(engine, request->policy))
-        return error_set_param(error, ERR_INVALID, "longwave.attention", "no attention policy %u", request->policy);
+    const AttnPolicy *policy = engine_policy(engine, request->policy);
+    uint32_t trained = engine_shape(engine)->train_context;
+    if (policy->positions == POSITIONS_TRUE && trained < context) context = trained;
     if ((uint64_t)request->n_prompt + request->max_tokens > context)
         return error_set_param(error, ERR_CONTEXT_LENGTH, "max_tokens",
                                "%u prompt tokens and up to %u generated ones do not fit the context of %u tokens",
                                request->n_prompt, request->max_tokens, context);
+    uint32_t least = request->want_prompt_logprobs ? engine_max_logit_rows(engine) : engine_max_batch_rows(engine);
+    if (policy_selects_blocks(policy) && least < KV_PAGE_TOKENS)
+        return error_set_param(error, ERR_UNSUPPORTED, "longwave.attention",
+                               "'%s' takes prompts in blocks of %d rows; this engine computes %u at once", policy->name,
+                               KV_PAGE_TOKENS, least);
     uint32_t n_tokens = request->n_prompt + request->max_tokens;
     uint64_t need = engine_need_bytes(engine, request->policy, n_tokens), total = engine_kv_usage(engine).total_bytes;
     if (need > total)
@@ -60,10 +66,26 @@ static bool find_checkpoints(Job *job, const SequenceTools *tools, Error *error)
     return true;
 }
 
+/* The engine has the policy that the request asks for, for as long as it lives. */
+static bool take_policy(Job *job, const SequenceTools *tools, Error *error)
+{
+    Request *request = job->request;
+    AttnPolicy policy;
+    const AttnPolicy *base = engine_policy(tools->engine, request->policy);
+    if (!base)
+        return error_set_param(error, ERR_INVALID, "longwave.attention", "no attention policy %u", request->policy);
+    if (job->has_own_policy || wish_is_plain(&request->attention)) return true;
+    if (!wish_apply(&request->attention, base, &policy, error) ||
+        !engine_policy_intern(tools->engine, &policy, &request->policy, error))
+        return false;
+    job->has_own_policy = true;
+    return true;
+}
+
 bool job_open(Job *job, const SequenceTools *tools, Error *error)
 {
-    return check_request(job->request, tools, error) && sequence_open(&job->first, job, 0, tools, error) &&
-           find_checkpoints(job, tools, error);
+    return take_policy(job, tools, error) && check_request(job->request, tools, error) &&
+           sequence_open(&job->first, job, 0, tools, error) && find_checkpoints(job, tools, error);
 }
 
 void job_start(Job *job, const SequenceTools *tools, uint32_t n_cached)
@@ -119,8 +141,10 @@ static void close_job(Job *job, const SequenceTools *tools)
 {
     Sequence *sequence;
     for (uint32_t i = 0; (sequence = job_choice(job, i)); i++) sequence_close(sequence, tools);
+    if (job->has_own_policy) engine_policy_release(tools->engine, job->request->policy);
     free(job->checkpoints);
     request_free(job->request);
+    job->has_own_policy = false;
     job->checkpoints = NULL;
     job->request = NULL;
     job->state = JOB_CLOSING;

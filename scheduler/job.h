@@ -16,8 +16,9 @@ struct Job {
     Job *next; /* of the free ones, or of those whose ids share a chain */
     HeapLink by_deadline;
     RequestId id;
-    Request *request; /* NULL when CLOSING */
-    int64_t priority; /* lower comes first, then what came first */
+    Request *request;    /* NULL when CLOSING */
+    bool has_own_policy; /* the engine keeps request->policy for it */
+    int64_t priority;    /* lower comes first, then what came first */
     uint64_t order;
     Sequence first;        /* choice 0 */
     Sequence *others;      /* [n_choices - 1] once the prompt is computed; NULL before */

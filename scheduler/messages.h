@@ -8,6 +8,8 @@
 #include "base/arena.h"
 #include "engine/sample/sampler.h"
 #include "engine/sample/stop.h"
+#include "engine/select/attention_stats.h"
+#include "engine/select/presets.h"
 #include "scheduler/prefix_end.h"
 
 typedef uint64_t RequestId; /* never reused in a process; 0 is none */
@@ -32,6 +34,7 @@ typedef struct Request {
     uint32_t n_top_logprobs;   /* 0..20 */
     bool want_prompt_logprobs; /* completions with echo and logprobs */
     uint32_t policy;           /* PolicyId: how it attends; 0 is dense */
+    AttnWish attention;        /* what it wants beyond that; not plain: policy is what roles it has */
     const char *cache_salt;    /* [n_cache_salt]; requests share prefixes only with those of the same salt */
     uint32_t n_cache_salt;
     int64_t priority;       /* lower ones are served earlier (schedule = priority); equal ones first come first */
@@ -130,6 +133,7 @@ typedef struct RequestTimings {
     uint32_t prompt_tokens, cached_tokens, completion_tokens; /* completion: over all choices, end tokens too */
     uint32_t known_tokens;                                    /* of the prompt, to the cache, usable or not */
     PrefixEnd cache_end;                                      /* why the cached tokens ended where they do */
+    AttentionStats attention;                                 /* of the decoded rows of all choices */
 } RequestTimings;
 
 enum { STATS_KV_KINDS = 3 };

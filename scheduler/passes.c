@@ -97,8 +97,12 @@ static bool add_member(Sched *sched, Pass *pass, Sequence *sequence, BatchSpan s
     uint32_t more = span.logits == LOGITS_ALL ? span.n_rows : span.logits == LOGITS_LAST;
     if (n_logit_rows + more > engine_max_logit_rows(sched->params.engine)) return false;
     if (!batch_build_add(&sched->build, &span, &sequence->tokens[span.first_pos])) return false;
-    pass->members[pass->n_members++] =
-        (PassMember){.sequence = sequence, .n_rows = span.n_rows, .first_logit_row = n_logit_rows};
+    pass->members[pass->n_members++] = (PassMember){.sequence = sequence,
+                                                    .first_row = sched->build.batch.n_rows - span.n_rows,
+                                                    .n_rows = span.n_rows,
+                                                    .first_pos = span.first_pos,
+                                                    .first_logit_row = n_logit_rows,
+                                                    .in_blocks = sequence_goes_in_blocks(sequence, &sched->tools)};
     uint32_t depth = span.first_pos + span.n_rows - 1;
     if (depth > pass->depth) pass->depth = depth;
     sequence->in_pass = true;
@@ -166,6 +170,21 @@ static Pass *begin_pass(Sched *sched, Sequence *sequence)
 
 /* ---- run ---- */
 
+/* The next row from 'row' on at which a piece may end; down: the last one up to it. */
+static uint32_t find_cut(const Pass *pass, uint32_t row, bool down)
+{
+    for (uint32_t i = 0; i < pass->n_members; i++) {
+        const PassMember *member = &pass->members[i];
+        if (!member->in_blocks || row <= member->first_row || row >= member->first_row + member->n_rows) continue;
+        uint32_t over = (member->first_pos + row - member->first_row) % KV_PAGE_TOKENS;
+        if (over == 0) return row;
+        uint32_t before = row - over, after = row + KV_PAGE_TOKENS - over, end = member->first_row + member->n_rows;
+        if (!down) return after < end ? after : end;
+        return over < row && before > member->first_row ? before : member->first_row;
+    }
+    return row;
+}
+
 /* What fits the budget; the first of a step is never nothing, a further one is worth its while or has no rows. */
 static WorkItem next_item(const Sched *sched, const Pass *pass, double budget_usec, bool is_first)
 {
@@ -184,6 +203,11 @@ static WorkItem next_item(const Sched *sched, const Pass *pass, double budget_us
         uint32_t n = (uint32_t)rows / MIN_ROWS * MIN_ROWS;
         if (is_first && n < MIN_ROWS) n = MIN_ROWS;
         if (!is_first && n < FILL_ROWS) n = 0;
+        if (n > 0 && n < item.n_rows) {
+            uint32_t end = find_cut(pass, item.first_row + n, true);
+            if (end <= item.first_row) end = is_first ? find_cut(pass, item.first_row + n, false) : item.first_row;
+            n = end - item.first_row;
+        }
         if (n < item.n_rows) item.n_rows = n;
     } else if (item.first_row == 0) {
         double layers = rows / item.n_rows;

@@ -77,7 +77,9 @@ double prefix_now(const PrefixCache *cache)
 
 PrefixClasses prefix_classes(const PrefixCache *cache, PolicyId policy)
 {
-    PrefixClasses classes = {.tells_decode = !policy_decodes_as_prefilled(engine_policy(cache->engine, policy))};
+    const AttnPolicy *attention = engine_policy(cache->engine, policy);
+    PrefixClasses classes = {.tells_decode = !policy_decodes_as_prefilled(attention),
+                             .in_blocks = policy_selects_blocks(attention)};
     classes.info = engine_policy_classes(cache->engine, policy, &classes.n);
     classes.in_part = !kv_classes_are_quantised(classes.info, classes.n);
     return classes;

@@ -22,6 +22,7 @@ typedef struct PrefixClasses {
     uint32_t n;
     bool in_part;      /* full pages can be taken in part */
     bool tells_decode; /* decoded pages differ from prefilled ones */
+    bool in_blocks;    /* prompts go on from page boundaries alone */
 } PrefixClasses;
 
 PrefixClasses prefix_classes(const PrefixCache *cache, PolicyId policy);

@@ -110,13 +110,15 @@ static bool is_usable(const Match *match, const uint32_t *first, uint32_t n)
 
 static bool may_take_part(const Match *match, const PrefixNode *node)
 {
-    return match->classes.in_part || node->n_tokens < KV_PAGE_TOKENS;
+    return !match->classes.in_blocks && (match->classes.in_part || node->n_tokens < KV_PAGE_TOKENS);
 }
 
 /* The page from which the tail behind 'depth' full pages is taken, NODE_NONE: none; *ret_common: how many tokens. */
 static uint32_t find_tail(const Match *match, uint32_t depth, uint32_t *ret_common)
 {
     PrefixCache *cache = match->cache;
+    *ret_common = 0;
+    if (match->classes.in_blocks) return NODE_NONE;
     Neighbours neighbours = neighbours_of(match, depth ? cache->path[depth - 1] : match->root, depth * KV_PAGE_TOKENS);
     for (uint32_t node; (node = next_neighbour(&neighbours, ret_common)) != NODE_NONE;) {
         const PrefixNode *candidate = &cache->tree.nodes[node];

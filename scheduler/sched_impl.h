@@ -8,7 +8,8 @@
 /* One sequence's rows in a pass of prefill. */
 typedef struct PassMember {
     Sequence *sequence; /* NULL: it left */
-    uint32_t n_rows, first_logit_row;
+    uint32_t first_row, n_rows, first_pos, first_logit_row;
+    bool in_blocks; /* its rows are cut at multiples of KV_PAGE_TOKENS positions alone */
 } PassMember;
 
 /* A prefill pass on its way through the layers, suspended between two steps. */

@@ -22,6 +22,11 @@ static bool recomputes(const Sequence *sequence, const SequenceTools *tools)
     return policy_decodes_as_prefilled(engine_policy(tools->engine, sequence->job->request->policy));
 }
 
+bool sequence_goes_in_blocks(const Sequence *sequence, const SequenceTools *tools)
+{
+    return policy_selects_blocks(engine_policy(tools->engine, sequence->job->request->policy));
+}
+
 /* ---- what it has and what it holds ---- */
 
 bool sequence_open(Sequence *sequence, Job *job, uint32_t choice, const SequenceTools *tools, Error *error)
@@ -62,6 +67,7 @@ bool sequence_attach(Sequence *sequence, const SequenceTools *tools, uint32_t *r
     const Request *request = sequence->job->request;
     if (!engine_seq_new(tools->engine, request->policy, &sequence->seq, error)) return false;
     uint32_t n_cached = 0;
+    engine_seq_set_prompt(tools->engine, sequence->seq, request->n_prompt);
     if (tools->cache) {
         uint32_t n_usable = min_u32(sequence->n_tokens - 1, first_told_row(sequence));
         if (!recomputes(sequence, tools)) n_usable = min_u32(n_usable, request->n_prompt);
@@ -179,6 +185,17 @@ static uint32_t end_at_checkpoint(const Sequence *sequence, const SequenceTools 
     return end;
 }
 
+/* Of n rows from first on, which do not end the prompt, whole blocks; at least one, if a batch has room for it. */
+static uint32_t cut_block(const Sequence *sequence, const SequenceTools *tools, uint32_t first, uint32_t n)
+{
+    uint32_t end = first + n, boundary = end / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    if (!sequence_goes_in_blocks(sequence, tools) || end >= sequence->job->request->n_prompt) return n;
+    if (boundary > first) return boundary - first;
+    uint32_t next = first / KV_PAGE_TOKENS * KV_PAGE_TOKENS + KV_PAGE_TOKENS;
+    next = min_u32(next, sequence->job->request->n_prompt);
+    return next - first <= engine_max_batch_rows(tools->engine) ? next - first : n;
+}
+
 BatchSpan sequence_span(const Sequence *sequence, const SequenceTools *tools, uint32_t max_rows)
 {
     const Request *request = sequence->job->request;
@@ -191,9 +208,10 @@ BatchSpan sequence_span(const Sequence *sequence, const SequenceTools *tools, ui
     if (end - first > max_rows) end = first + max_rows;
     span.n_rows = end_at_checkpoint(sequence, tools, first, end) - first;
     if (first < told) {
-        span.n_rows = min_u32(span.n_rows, told - first);
+        span.n_rows = cut_block(sequence, tools, first, min_u32(span.n_rows, told - first));
     } else {
-        span.n_rows = min_u32(span.n_rows, engine_max_logit_rows(tools->engine));
+        uint32_t most = engine_max_logit_rows(tools->engine);
+        span.n_rows = min_u32(cut_block(sequence, tools, first, min_u32(span.n_rows, most)), most);
         span.logits = LOGITS_ALL;
         return span;
     }
@@ -259,13 +277,23 @@ failed:
 
 /* ---- after a step ---- */
 
+/* Tokens of the prompt whose keys do not tell where it ends. */
+static uint32_t count_prefilled(const Sequence *sequence, const SequenceTools *tools)
+{
+    const Request *request = sequence->job->request;
+    const AttnPolicy *policy = engine_policy(tools->engine, request->policy);
+    if (!policy_selects_blocks(policy)) return request->n_prompt;
+    uint32_t tail = min_u32(policy->selection.dense_tail_rows, request->n_prompt);
+    return (request->n_prompt - tail) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+}
+
 static PrefixRun run_of(const Sequence *sequence, const SequenceTools *tools)
 {
     const Job *job = sequence->job;
     return (PrefixRun){.seq = sequence->seq,
                        .tokens = sequence->tokens,
                        .n_tokens = engine_seq_tokens(tools->engine, sequence->seq),
-                       .n_prefilled = job->request->n_prompt,
+                       .n_prefilled = count_prefilled(sequence, tools),
                        .checkpoints = job->checkpoints,
                        .n_checkpoints = job->n_checkpoints};
 }
@@ -275,6 +303,8 @@ void sequence_finish(Sequence *sequence, const SequenceTools *tools, FinishReaso
     post(sequence, (Event){.kind = EVENT_CHOICE_DONE, .finish = finish});
     sequence->job->n_over++;
     if (sequence->state == SEQUENCE_RUNNING) {
+        const AttentionStats stats = engine_seq_attention(tools->engine, sequence->seq, ROWS_DECODE);
+        attention_stats_add(&sequence->job->timings.attention, &stats);
         PrefixRun run = run_of(sequence, tools);
         if (tools->cache) prefix_cache_finish(tools->cache, &sequence->cursor, &run);
         engine_seq_close(tools->engine, sequence->seq);

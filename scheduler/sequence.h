@@ -79,6 +79,9 @@ LW_CHECK bool sequence_restore(Sequence *sequence, const SequenceTools *tools, E
 /* The rows that come next, at most max_rows (>= 1). */
 BatchSpan sequence_span(const Sequence *sequence, const SequenceTools *tools, uint32_t max_rows);
 
+/* Must the rows of a prompt be cut at multiples of KV_PAGE_TOKENS positions alone? */
+bool sequence_goes_in_blocks(const Sequence *sequence, const SequenceTools *tools);
+
 /* Which of the logit rows of its last n_rows rows is that of the very last. */
 uint32_t sequence_last_row(const Sequence *sequence, const SequenceTools *tools, uint32_t n_rows);
 /* The engine now holds n_rows more: posts what they tell, publishes full pages, samples from logits if any are due. */

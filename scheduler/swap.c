@@ -12,6 +12,7 @@ struct Swapped {
     uint64_t bytes; /* of all data */
     uint32_t first_token, n_tokens, n_pages, n_classes;
     uint32_t class_id[KV_MAX_CLASSES];
+    void *state;         /* what the engine keeps of the sequence beside pages */
     PageSet *sets;       /* [n_pages] to put them back */
     SwappedPage pages[]; /* [n_pages, n_classes] */
 };
@@ -27,6 +28,19 @@ static bool copy_page(SwapStore *store, const Engine *engine, PageId page, uint3
     if (!copy->data) return error_set(error, ERR_NO_MEMORY, "no memory for a swapped page of %zu bytes", bytes);
     copy->is_open = engine_page_is_open(engine, page);
     engine_page_read(engine, page, n_tokens, copy->data);
+    swapped->bytes += bytes;
+    store->used_bytes += bytes;
+    return true;
+}
+
+static bool copy_state(SwapStore *store, const Engine *engine, SeqId seq, Swapped *swapped, Error *error)
+{
+    size_t bytes = engine_seq_state_bytes(engine, seq);
+    if (bytes > store->max_bytes - store->used_bytes)
+        return error_set(error, ERR_BUSY, "the swap store of %llu bytes is full", (unsigned long long)store->max_bytes);
+    swapped->state = malloc(bytes);
+    if (!swapped->state) return error_set(error, ERR_NO_MEMORY, "no memory for %zu swapped bytes", bytes);
+    engine_seq_state_read(engine, seq, swapped->state);
     swapped->bytes += bytes;
     store->used_bytes += bytes;
     return true;
@@ -51,15 +65,17 @@ bool swap_out(SwapStore *store, const Engine *engine, PolicyId policy, SeqId seq
                          .n_classes = n_classes,
                          .sets = sets};
     for (uint32_t c = 0; c < n_classes; c++) swapped->class_id[c] = classes[c].class_id;
-    for (uint32_t i = 0; i < n_pages; i++) {
+    bool ok = copy_state(store, engine, seq, swapped, error);
+    for (uint32_t i = 0; ok && i < n_pages; i++) {
         PageSet set;
         engine_seq_page(engine, seq, first_page + i, &set);
-        for (uint32_t c = 0; c < n_classes; c++)
-            if (!copy_page(store, engine, set.page[c], kv_tokens_of_page(end, first_page + i), swapped,
-                           &swapped->pages[i * n_classes + c], error)) {
-                swap_drop(store, swapped);
-                return false;
-            }
+        for (uint32_t c = 0; ok && c < n_classes; c++)
+            ok = copy_page(store, engine, set.page[c], kv_tokens_of_page(end, first_page + i), swapped,
+                           &swapped->pages[i * n_classes + c], error);
+    }
+    if (!ok) {
+        swap_drop(store, swapped);
+        return false;
     }
     *ret_swapped = swapped;
     return true;
@@ -94,6 +110,7 @@ bool swap_in(Engine *engine, SeqId seq, const Swapped *swapped, Error *error)
         for (uint32_t c = 0; c < KV_MAX_CLASSES; c++) swapped->sets[i].page[c] = PAGE_NONE;
     bool ok =
         take_pages(engine, swapped, error) && engine_seq_adopt(engine, seq, swapped->sets, swapped->n_tokens, error);
+    if (ok) engine_seq_state_write(engine, seq, swapped->state);
     /* The sequence has its own references by now, or nobody needs the pages. */
     for (uint32_t i = 0; i < swapped->n_pages; i++) engine_pages_unref(engine, &swapped->sets[i]);
     return ok;
@@ -104,6 +121,7 @@ void swap_drop(SwapStore *store, Swapped *swapped)
     if (!swapped) return;
     for (uint32_t i = 0; i < swapped->n_pages * swapped->n_classes; i++) free(swapped->pages[i].data);
     store->used_bytes -= swapped->bytes;
+    free(swapped->state);
     free(swapped->sets);
     free(swapped);
 }

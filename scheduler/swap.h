@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies of generated pages while their sequence is out of the engine (KV fact 7), in bounded memory outside of it.
+ * Copies of generated pages, and of what a sequence selects, while it is out of the engine (KV fact 7), in bounded
+ * memory outside of it.
  * Engine thread.
  */
 #pragma once

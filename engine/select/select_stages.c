@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/select/select_stages.h"
 
+#include "engine/select/vertical_slash.h"
 #include "kernels/select/top_k.h"
 
 #include <string.h>
@@ -82,7 +83,8 @@ static uint32_t keep_of(const SelectQuery *query, const SelectList *list, uint32
     const SelectStage *at = &selection->stages[stage];
     bool is_last = stage + 1 == selection->n_stages;
     uint32_t keep = at->keep_tokens;
-    if (is_last && is_early(query) && selection->early_keep_tokens) keep = selection->early_keep_tokens;
+    if (is_last && is_early(query) && selection->early_keep_tokens)
+        return selection->early_keep_tokens / at->unit_tokens; /* whatever the budget */
     /* A smaller budget is the last stage's alone; a larger one needs as many more to choose from. */
     keep = scale(keep, is_last || list->level > 0 ? list->level : 0);
     if (is_last) keep = min_u32(keep, budget_left(query, list));
@@ -129,16 +131,34 @@ static ScanParams scan_of(const SelectTools *tools, const SelectQuery *query, ui
                         .scratch = tools->scan_scratch};
 }
 
+/* How a planner scores units, where that is not by its stages' scans. */
+typedef struct Scorer {
+    const char *planner;
+    bool (*score)(const SelectTools *tools, const SelectQuery *query, const ScanParams *scan);
+} Scorer;
+
+static bool score_random(const SelectTools *tools, const SelectQuery *query, const ScanParams *scan)
+{
+    uint64_t seed = seed_of(query);
+    for (uint32_t i = 0; i < scan->n_units; i++)
+        tools->scores[i] = (float)(mix(seed + tools->units[i]) >> 40); /* 24 bits: exact as a float */
+    return true;
+}
+
+static bool score_vertical_slash(const SelectTools *tools, const SelectQuery *query, const ScanParams *scan)
+{
+    (void)query;
+    return vertical_slash_scan(scan, tools->scale, tools->softcap);
+}
+
+static const Scorer scorers[] = {{"random", score_random}, {"vertical-slash", score_vertical_slash}};
+
 static bool score(const SelectTools *tools, const SelectQuery *query, uint32_t stage, uint32_t n_units, uint64_t *bytes)
 {
-    if (!strcmp(query->selection->planner, "random")) {
-        uint64_t seed = seed_of(query);
-        for (uint32_t i = 0; i < n_units; i++)
-            tools->scores[i] = (float)(mix(seed + tools->units[i]) >> 40); /* 24 bits: exact as a float */
-        return true;
-    }
     const ScanParams scan = scan_of(tools, query, stage, n_units);
     *bytes += scan_read_bytes(&scan);
+    for (size_t i = 0; i < sizeof scorers / sizeof *scorers; i++)
+        if (!strcmp(query->selection->planner, scorers[i].planner)) return scorers[i].score(tools, query, &scan);
     return tools->kernels->scan(&scan, tools->stream);
 }
 

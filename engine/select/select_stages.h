@@ -28,6 +28,7 @@ typedef struct SelectTools {
     uint32_t *units, *indices, *top_scratch; /* [sectors of a context] each */
     float *scores;                           /* the same */
     void *scan_scratch;
+    float scale, softcap; /* of attention */
 } SelectTools;
 
 /* Where the recent range of a query at the position begins; not beyond the sink: nothing is left to select. */

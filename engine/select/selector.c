@@ -83,6 +83,8 @@ bool selector_new(const SelectorParams *params, Selector **ret_selector, Error *
     if (!selector) return error_set(error, ERR_NO_MEMORY, "no memory for a selector");
     selector->params = *params;
     selector->tools.kernels = params->kernels;
+    selector->tools.scale = shape->attention_scale;
+    selector->tools.softcap = shape->attention_softcap;
     selector->max_sectors = params->context / KV_SECTOR_TOKENS + KV_PAGE_SECTORS;
     if (!take_memory(selector)) {
         selector_free(selector);

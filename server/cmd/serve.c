@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_NAMES = 16, HELD_BODIES = 8, MAX_PASSES = 4, MIN_LOGIT_ROWS = 8 };
+enum { MAX_NAMES = 16, HELD_BODIES = 8, MAX_PASSES = 4, MIN_LOGIT_ROWS = 8, BLOCK_ROWS = 64 };
 /* A reload may raise max_queue so far. */
 enum { QUEUE_GROWTH = 4, QUEUE_LEAST = 256, QUEUE_MOST = 1 << 18 };
 
@@ -146,6 +146,10 @@ static void on_load(uv_work_t *work)
         .world = 1,
     };
     open_device_params(config, serve->device, &params);
+    if (serve->device->is_host) { /* blocks of prompt rows that select go together; memory is taken where it is used */
+        if (params.max_batch_rows < BLOCK_ROWS) params.max_batch_rows = BLOCK_ROWS;
+        if (params.max_logit_rows < BLOCK_ROWS) params.max_logit_rows = BLOCK_ROWS;
+    }
     if (!serve->device->is_host) params.kv_bytes = UINT64_MAX; /* the prefix cache has use for all of it */
     serve->loaded = kv_types_parse(config->kv_type, &params.kv_types, error) &&
                     engine_open(&params, &serve->engine, error) && describe_model(serve, error);

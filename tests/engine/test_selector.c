@@ -173,7 +173,7 @@ Test(test_selector, chunks_and_rows_together_change_nothing)
     static const uint32_t chunks[] = {64, 192};
     for (KvType type = 0; type < KV_N_TYPES; type++) {
         Engine *engine = open_engine(type, 1);
-        for (PolicyId policy = 1 + type % 2; policy + 1 < N_POLICIES; policy += 2) {
+        for (PolicyId policy = 1 + type % 2; policy < N_POLICIES; policy += 2) {
             Case c = case_open(engine, policy);
             for (uint32_t i = 0; i < 2; i++) {
                 SeqId seq = engine_rig_seq(engine, policy);

@@ -277,7 +277,7 @@ static void open_world(Sim *sim)
     World *world = &sim->world;
     FakeEngineParams engine = {.context = SIM_CONTEXT,
                                .max_batch_rows = 64,
-                               .max_logit_rows = 32,
+                               .max_logit_rows = 64,
                                .max_sequences = world->max_batch,
                                .max_passes = world->max_passes,
                                .n_layers = FAKE_LAYERS,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/fake_engine.h"
-#include "engine/kv/kv_seq.h"
+#include "tests/support/fake_engine_impl.h"
 #include "tests/support/tiny_model.h"
 #include "tests/support/tiny_vocab.h"
 
@@ -8,37 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a page holds of one token, in every class. */
-typedef struct Cell {
-    uint64_t value;
-    uint32_t token, unused;
-} Cell;
-
-typedef struct FakePass {
-    bool is_open, fails;
-    uint32_t *tokens; /* [n_rows] of max_batch_rows */
-    BatchSpan *spans; /* [n_spans] of max_sequences; n_rows 0: its sequence was closed */
-    uint32_t n_rows, n_spans, depth;
-    uint32_t next_layer, next_row;
-} FakePass;
-
-struct Engine {
-    FakeEngineParams params;
-    ModelShape shape;
-    Buffer file;
-    Gguf *gguf;
-    Tokenizer *tokenizer;
-    KvClassTable classes;
-    KvMemory *memory;
-    KvSeqs *seqs;
-    FakePass *passes;  /* [max_passes] */
-    bool *is_in_pass;  /* [max_sequences] */
-    uint32_t *history; /* [context] for callbacks */
-    float *logits;     /* [max_logit_rows, n_vocab] */
-    void (*pulse)(void *arg);
-    void *pulse_arg;
-    FakeEngineCounts counts;
-};
+enum { SELECT_PERIOD = 4 };
 
 static const uint8_t streams[FAKE_LAYERS * FAKE_KV_HEADS] = {0, 1, 1, 0, 0, 0, 1, 1};
 static const HeadRoles roles = {.name = "fake", .streams = streams};
@@ -46,9 +15,11 @@ const AttnPolicy fake_policies[FAKE_POLICIES] = {
     {.name = "dense"},
     {.name = "stream", .roles = &roles, .sink = 64, .recent_prefill = 64, .recent_decode = 64},
     {.name = "two windows", .roles = &roles, .sink = 64, .recent_prefill = 128, .recent_decode = 64},
+    {.name = "selects", .selection = {.planner = "fake", .n_stages = 1, .prefill_from = PLAN_ALL}},
+    {.name = "blocks", .selection = {.planner = "fake", .n_stages = 1}},
 };
 
-static void *checked(void *pointer)
+void *fake_checked(void *pointer)
 {
     if (!pointer) abort();
     return pointer;
@@ -107,20 +78,21 @@ static void open_pages(Engine *engine)
 
 Engine *fake_engine_new(const FakeEngineParams *params)
 {
-    Engine *engine = checked(calloc(1, sizeof *engine));
+    Engine *engine = fake_checked(calloc(1, sizeof *engine));
     engine->params = *params;
     FakeEngineParams *p = &engine->params;
     set_defaults(p);
     open_tokenizer(engine);
     open_pages(engine);
-    engine->passes = checked(calloc(p->max_passes, sizeof *engine->passes));
+    engine->passes = fake_checked(calloc(p->max_passes, sizeof *engine->passes));
     for (uint32_t i = 0; i < p->max_passes; i++) {
-        engine->passes[i].tokens = checked(calloc(p->max_batch_rows, sizeof(uint32_t)));
-        engine->passes[i].spans = checked(calloc(p->max_sequences, sizeof(BatchSpan)));
+        engine->passes[i].tokens = fake_checked(calloc(p->max_batch_rows, sizeof(uint32_t)));
+        engine->passes[i].spans = fake_checked(calloc(p->max_sequences, sizeof(BatchSpan)));
     }
-    engine->is_in_pass = checked(calloc(p->max_sequences, sizeof *engine->is_in_pass));
-    engine->history = checked(calloc(p->context, sizeof *engine->history));
-    engine->logits = checked(calloc((size_t)p->max_logit_rows * tiny_vocab_size(), sizeof(float)));
+    engine->is_in_pass = fake_checked(calloc(p->max_sequences, sizeof *engine->is_in_pass));
+    engine->selections = fake_checked(calloc(p->max_sequences, sizeof *engine->selections));
+    engine->history = fake_checked(calloc(p->context, sizeof *engine->history));
+    engine->logits = fake_checked(calloc((size_t)p->max_logit_rows * tiny_vocab_size(), sizeof(float)));
     return engine;
 }
 
@@ -133,6 +105,7 @@ void engine_close(Engine *engine)
     }
     free(engine->passes);
     free(engine->is_in_pass);
+    free(engine->selections);
     free(engine->history);
     free(engine->logits);
     kv_seqs_free(engine->seqs);
@@ -185,205 +158,10 @@ void fake_engine_pulse(const Engine *engine)
     if (engine->pulse) engine->pulse(engine->pulse_arg);
 }
 
-static bool keeps(Engine *engine, bool promise)
+bool fake_keeps(Engine *engine, bool promise)
 {
     engine->counts.broken_promises += !promise;
     return promise;
-}
-
-/* ---- sequences and pages: those of engine/kv ---- */
-
-bool engine_seq_new(Engine *engine, PolicyId policy, SeqId *ret_seq, Error *error)
-{
-    if (!kv_seq_new(engine->seqs, policy, ret_seq, error)) return false;
-    engine->counts.opened++;
-    engine->counts.open++;
-    return true;
-}
-
-void engine_seq_close(Engine *engine, SeqId seq)
-{
-    if (!keeps(engine, kv_seq_is_open(engine->seqs, seq))) return;
-    for (uint32_t p = 0; p < engine->params.max_passes; p++)
-        for (uint32_t i = 0; engine->passes[p].is_open && i < engine->passes[p].n_spans; i++)
-            if (engine->passes[p].spans[i].seq == seq) engine->passes[p].spans[i].n_rows = 0;
-    engine->is_in_pass[seq] = false;
-    kv_seq_close(engine->seqs, seq);
-    engine->counts.open--;
-}
-
-uint32_t engine_seq_tokens(const Engine *engine, SeqId seq)
-{
-    return kv_seq_is_open(engine->seqs, seq) ? kv_seq_tokens(engine->seqs, seq) : 0;
-}
-
-bool engine_seq_reserve(Engine *engine, SeqId seq, uint32_t n_tokens, Error *error)
-{
-    if (!keeps(engine, kv_seq_is_open(engine->seqs, seq) && !engine->is_in_pass[seq]))
-        return error_set(error, ERR_INTERNAL, "not open, or in a pass");
-    return kv_seq_reserve(engine->seqs, seq, n_tokens, error);
-}
-
-bool engine_seq_fork(Engine *engine, SeqId from, SeqId *ret_seq, Error *error)
-{
-    if (!keeps(engine, kv_seq_is_open(engine->seqs, from) && !engine->is_in_pass[from]))
-        return error_set(error, ERR_INTERNAL, "not open, or in a pass");
-    if (!kv_seq_fork(engine->seqs, from, ret_seq, error)) return false;
-    engine->counts.forked++;
-    engine->counts.open++;
-    return true;
-}
-
-bool engine_seq_adopt(Engine *engine, SeqId seq, const PageSet *sets, uint32_t n_tokens, Error *error)
-{
-    bool ok = kv_seq_is_open(engine->seqs, seq) && !engine->is_in_pass[seq] &&
-              kv_seq_adopt(engine->seqs, seq, sets, n_tokens, error);
-    return keeps(engine, ok);
-}
-
-void engine_seq_page(const Engine *engine, SeqId seq, uint32_t logical_page, PageSet *ret_set)
-{
-    kv_seq_page(engine->seqs, seq, logical_page, ret_set);
-}
-
-void engine_pages_ref(Engine *engine, const PageSet *set)
-{
-    kv_set_ref(engine->memory, set);
-}
-
-void engine_pages_unref(Engine *engine, const PageSet *set)
-{
-    kv_set_unref(engine->memory, set);
-}
-
-const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n)
-{
-    *ret_n = engine->classes.policies[policy].n_classes;
-    return engine->classes.policies[policy].classes;
-}
-
-const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy)
-{
-    return policy < engine->params.n_policies ? &engine->params.policies[policy] : NULL;
-}
-
-KvUsage engine_kv_usage(const Engine *engine)
-{
-    return kv_memory_usage(engine->memory);
-}
-
-uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tokens)
-{
-    return kv_classes_need_bytes(&engine->classes, policy, n_tokens, engine->params.max_batch_rows);
-}
-
-uint64_t engine_model_fingerprint(const Engine *engine)
-{
-    return engine->params.n_layers;
-}
-
-uint64_t engine_policy_fingerprint(const Engine *engine, PolicyId policy)
-{
-    return ((uint64_t)engine->classes.n_classes << 32) + policy;
-}
-
-bool engine_page_is_open(const Engine *engine, PageId page)
-{
-    return kv_page_image(engine->memory, page) != KV_NO_IMAGE;
-}
-
-size_t engine_page_bytes(const Engine *engine, PageId page)
-{
-    size_t bytes;
-    kv_page_data(engine->memory, page, &bytes);
-    return bytes;
-}
-
-void engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void *dst)
-{
-    size_t bytes;
-    const char *data = kv_page_data(engine->memory, page, &bytes);
-    memcpy(dst, data, bytes);
-    memset((Cell *)dst + n_tokens, 0, (KV_PAGE_TOKENS - n_tokens) * sizeof(Cell));
-}
-
-/* What goes to an image stands in the page too, as if it had been quantised on the way. */
-static Cell *cells_of(const Engine *engine, PageId page, bool of_image)
-{
-    size_t bytes;
-    const KvPool *pool = kv_memory_pool(engine->memory, kv_page_class(page));
-    return of_image ? (Cell *)kv_page_data(engine->memory, page, &bytes)
-                    : (Cell *)(pool->base + (size_t)kv_page_index(page) * pool->page_bytes);
-}
-
-void engine_page_write(Engine *engine, PageId page, const void *src)
-{
-    size_t bytes;
-    char *data = kv_page_data(engine->memory, page, &bytes);
-    memcpy(data, src, bytes);
-    if (engine_page_is_open(engine, page)) memcpy(cells_of(engine, page, false), src, KV_PAGE_TOKENS * sizeof(Cell));
-}
-
-bool engine_page_new(Engine *engine, uint32_t class_id, bool is_open, PageId *ret_page, Error *error)
-{
-    const KvWant want = {class_id, 1, is_open && kv_memory_image_pool(engine->memory, class_id) != NULL};
-    if (!kv_memory_has(engine->memory, &want, 1)) return error_set(error, ERR_BUSY, "no page is free");
-    *ret_page = kv_page_take(engine->memory, class_id, want.n_images > 0);
-    return true;
-}
-
-/* holders [n_classes, n_pages]: how often an open sequence has the page. */
-static void count_holders(const Engine *engine, uint32_t n_pages, uint32_t *holders)
-{
-    PageSet set;
-    for (SeqId seq = 0; seq < engine->params.max_sequences; seq++)
-        for (uint32_t i = 0; kv_seq_is_open(engine->seqs, seq) && i < kv_n_pages(engine->params.context); i++) {
-            kv_seq_page(engine->seqs, seq, i, &set);
-            for (uint32_t c = 0; c < KV_MAX_CLASSES; c++)
-                if (set.page[c] != PAGE_NONE)
-                    holders[kv_page_class(set.page[c]) * n_pages + kv_page_index(set.page[c])]++;
-        }
-}
-
-static const char *check_owners(const Engine *engine, uint32_t n_pages, const uint32_t *holders, uint32_t n_cached)
-{
-    uint32_t n_used = 0, n_extra = 0;
-    for (uint32_t i = 0; i < engine->classes.n_classes * n_pages; i++) {
-        uint32_t n_owners = kv_page_owners(engine->memory, kv_page_id(i / n_pages, i % n_pages));
-        if (holders[i] > n_owners) return "a page has fewer owners than sequences that hold it";
-        if (n_owners - holders[i] > 1) return "a page has an owner that is none";
-        n_used += n_owners > 0;
-        n_extra += n_owners - holders[i];
-    }
-    if (n_used != engine_kv_usage(engine).n_pages_used) return "the number of pages in use is wrong";
-    return n_extra == n_cached ? NULL : n_extra > n_cached ? "a page leaked" : "a page of the cache has no owner";
-}
-
-const char *fake_engine_check_pages(const Engine *engine, uint32_t n_cached)
-{
-    KvUsage usage = engine_kv_usage(engine);
-    if (usage.used_bytes > usage.total_bytes) return "more bytes are used than there are";
-    size_t page_bytes = SIZE_MAX;
-    for (uint32_t c = 0; c < engine->classes.n_classes; c++)
-        if (engine->classes.classes[c].page_bytes < page_bytes) page_bytes = engine->classes.classes[c].page_bytes;
-    uint32_t n_pages = (uint32_t)(usage.total_bytes / page_bytes);
-    uint32_t *holders = checked(calloc((size_t)engine->classes.n_classes * n_pages, sizeof *holders));
-    count_holders(engine, n_pages, holders);
-    const char *wrong = check_owners(engine, n_pages, holders, n_cached);
-    free(holders);
-    return wrong;
-}
-
-uint32_t fake_engine_useful_passes(const Engine *engine)
-{
-    uint32_t n = 0;
-    for (uint32_t p = 0; p < engine->params.max_passes; p++) {
-        const FakePass *pass = &engine->passes[p];
-        bool is_useful = false;
-        for (uint32_t i = 0; i < pass->n_spans; i++) is_useful |= pass->spans[i].n_rows > 0;
-        n += pass->is_open && is_useful;
-    }
-    return n;
 }
 
 /* ---- what a row sees and becomes ---- */
@@ -410,28 +188,50 @@ static uint64_t see(Engine *engine, SeqId seq, const KvPolicyMap *map, uint32_t 
         for (uint32_t first = 0; first + KV_PAGE_TOKENS <= position; first += KV_PAGE_TOKENS) {
             if (!kv_class_needs(&map->classes[c], position, first)) continue;
             PageId page = page_at(engine, seq, c, first);
-            if (keeps(engine, page != PAGE_NONE))
-                sum = mix(sum + cells_of(engine, page, false)[KV_PAGE_TOKENS - 1].value);
+            if (fake_keeps(engine, page != PAGE_NONE))
+                sum = mix(sum + fake_cells(engine, page, false)[KV_PAGE_TOKENS - 1].value);
         }
         if (position % KV_PAGE_TOKENS == 0) continue;
         PageId own = page_at(engine, seq, c, position);
-        if (keeps(engine, own != PAGE_NONE))
-            sum = mix(sum + cells_of(engine, own, true)[(position - 1) % KV_PAGE_TOKENS].value);
+        if (fake_keeps(engine, own != PAGE_NONE))
+            sum = mix(sum + fake_cells(engine, own, true)[(position - 1) % KV_PAGE_TOKENS].value);
     }
     return sum;
 }
 
-static uint64_t write_token(Engine *engine, SeqId seq, RowKind kind, uint32_t position, uint32_t token)
+/* What the row's list is made of: of decoded rows the last one that was due, of prompt rows the block they came in. */
+static uint64_t listed(Engine *engine, const BatchSpan *span, uint32_t position, uint64_t seen)
 {
+    FakeSelection *selection = &engine->selections[span->seq];
+    const AttnPolicy *policy = &engine->params.policies[kv_seq_policy(engine->seqs, span->seq)];
+    if (!policy->selection.n_stages) return 0;
+    if (span->kind == ROWS_DECODE) {
+        if (selection->decode_from == UINT32_MAX) selection->decode_from = position;
+        if ((position - selection->decode_from) % SELECT_PERIOD == 0) selection->list = mix(seen + position);
+        return selection->list;
+    }
+    *selection = (FakeSelection){.decode_from = UINT32_MAX, .n_prompt = selection->n_prompt};
+    if (!policy_selects_blocks(policy)) return 1; /* so that nobody's answer is that of dense attention by chance */
+    uint32_t first = position / KV_PAGE_TOKENS * KV_PAGE_TOKENS, end = first + KV_PAGE_TOKENS;
+    if (first < span->first_pos) first = span->first_pos;
+    if (end > span->first_pos + span->n_rows) end = span->first_pos + span->n_rows;
+    return mix(((uint64_t)first << 32) + end);
+}
+
+static uint64_t write_token(Engine *engine, const BatchSpan *span, uint32_t position, uint32_t token)
+{
+    SeqId seq = span->seq;
     PolicyId policy = kv_seq_policy(engine->seqs, seq);
     const KvPolicyMap *map = &engine->classes.policies[policy];
     bool kinds_differ = !policy_decodes_as_prefilled(&engine->params.policies[policy]);
-    uint64_t value = mix(see(engine, seq, map, position) + token + (kinds_differ && kind == ROWS_DECODE ? 7777 : 0));
+    uint64_t seen = see(engine, seq, map, position);
+    uint64_t value = mix(seen + listed(engine, span, position, seen) + token +
+                         (kinds_differ && span->kind == ROWS_DECODE ? 7777 : 0));
     for (uint32_t c = 0; c < map->n_classes; c++) {
         PageId page = page_at(engine, seq, c, position);
-        if (!keeps(engine, page != PAGE_NONE)) continue;
+        if (!fake_keeps(engine, page != PAGE_NONE)) continue;
         for (int of_image = 0; of_image < 2; of_image++)
-            cells_of(engine, page, of_image)[position % KV_PAGE_TOKENS] = (Cell){.value = value, .token = token};
+            fake_cells(engine, page, of_image)[position % KV_PAGE_TOKENS] = (Cell){.value = value, .token = token};
     }
     return value;
 }
@@ -441,7 +241,7 @@ static const uint32_t *read_history(Engine *engine, SeqId seq, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         PageId page = page_at(engine, seq, 0, i);
-        engine->history[i] = page == PAGE_NONE ? 0 : cells_of(engine, page, true)[i % KV_PAGE_TOKENS].token;
+        engine->history[i] = page == PAGE_NONE ? 0 : fake_cells(engine, page, true)[i % KV_PAGE_TOKENS].token;
     }
     return engine->history;
 }
@@ -496,7 +296,7 @@ bool engine_pass_begin(Engine *engine, const Batch *batch, PassId *ret_pass, Err
 {
     PassId id = 0;
     while (id < engine->params.max_passes && engine->passes[id].is_open) id++;
-    if (!keeps(engine, id < engine->params.max_passes && is_sound(engine, batch)))
+    if (!fake_keeps(engine, id < engine->params.max_passes && is_sound(engine, batch)))
         return error_set(error, ERR_INTERNAL, "the batch breaks the contract");
     FakePass *pass = &engine->passes[id];
     pass->is_open = true;
@@ -526,6 +326,18 @@ static bool may_write(const Engine *engine, const FakePass *pass)
     return true;
 }
 
+/* Rows of a block go together. */
+static bool may_end_at(const Engine *engine, const FakePass *pass, uint32_t row)
+{
+    for (uint32_t i = 0; i < pass->n_spans; i++) {
+        const BatchSpan *span = &pass->spans[i];
+        if (!span->n_rows || row <= span->first_row || row >= span->first_row + span->n_rows) continue;
+        const AttnPolicy *policy = &engine->params.policies[kv_seq_policy(engine->seqs, span->seq)];
+        if (policy_selects_blocks(policy) && (span->first_pos + row - span->first_row) % KV_PAGE_TOKENS) return false;
+    }
+    return true;
+}
+
 bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
 {
     FakePass *pass = item->pass < engine->params.max_passes ? &engine->passes[item->pass] : NULL;
@@ -533,8 +345,9 @@ bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
     bool is_whole = is_next && item->n_rows > 0 && item->n_layers > 0 &&
                     item->n_rows <= pass->n_rows - item->first_row &&
                     item->n_layers <= engine->params.n_layers - item->first_layer &&
-                    (item->n_layers == 1 || item->n_rows == pass->n_rows) && may_write(engine, pass);
-    if (!keeps(engine, is_whole)) return error_set(error, ERR_INTERNAL, "the item breaks the contract");
+                    (item->n_layers == 1 || item->n_rows == pass->n_rows) && may_write(engine, pass) &&
+                    may_end_at(engine, pass, item->first_row + item->n_rows);
+    if (!fake_keeps(engine, is_whole)) return error_set(error, ERR_INTERNAL, "the item breaks the contract");
     if (pass->fails) return error_set(error, ERR_DEVICE, "the device has failed");
     if (engine->params.work) engine->params.work(engine->params.work_arg, item->n_rows, item->n_layers, pass->depth);
     pass->next_row = item->first_row + item->n_rows;
@@ -559,8 +372,7 @@ static void end_span(Engine *engine, const uint32_t *tokens, const BatchSpan *sp
     for (uint32_t i = 0; i < n_rows; i++) {
         uint64_t value = 0;
         bool has_logits = span->logits == LOGITS_ALL || (span->logits == LOGITS_LAST && i + 1 == n_rows);
-        if (span->n_rows)
-            value = write_token(engine, span->seq, span->kind, span->first_pos + i, tokens[span->first_row + i]);
+        if (span->n_rows) value = write_token(engine, span, span->first_pos + i, tokens[span->first_row + i]);
         if (!has_logits) continue;
         float *row = engine->logits + (size_t)(*n_logit_rows)++ * tiny_vocab_size();
         if (span->n_rows) fill_row(engine, span->seq, span->first_pos + i + 1, value, row);
@@ -573,7 +385,7 @@ bool engine_pass_end(Engine *engine, PassId id, float **ret_logits, Error *error
 {
     FakePass *pass = id < engine->params.max_passes ? &engine->passes[id] : NULL;
     bool is_done = pass && pass->is_open && pass->next_layer == engine->params.n_layers && may_write(engine, pass);
-    if (!keeps(engine, is_done)) return error_set(error, ERR_INTERNAL, "the pass is not at its end");
+    if (!fake_keeps(engine, is_done)) return error_set(error, ERR_INTERNAL, "the pass is not at its end");
     uint32_t n_logit_rows = 0;
     for (uint32_t i = 0; i < pass->n_spans; i++) {
         uint32_t end = i + 1 < pass->n_spans ? pass->spans[i + 1].first_row : pass->n_rows;
@@ -589,6 +401,6 @@ bool engine_pass_end(Engine *engine, PassId id, float **ret_logits, Error *error
 
 void engine_pass_drop(Engine *engine, PassId id)
 {
-    if (keeps(engine, id < engine->params.max_passes && engine->passes[id].is_open))
+    if (fake_keeps(engine, id < engine->params.max_passes && engine->passes[id].is_open))
         release(engine, &engine->passes[id]);
 }

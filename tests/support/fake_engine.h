@@ -39,13 +39,17 @@ Engine *fake_engine_new(const FakeEngineParams *params); /* engine_close frees i
 /* What a layer does in the middle of a step: for callbacks. */
 void fake_engine_pulse(const Engine *engine);
 
-/* FakeEngineParams.kv_types and policies as streaming heads go: {dense, the same window for both, two windows}. */
-enum { FAKE_LAYERS = 4, FAKE_KV_HEADS = 2, FAKE_POLICIES = 3 };
+/*
+ * FakeEngineParams.kv_types and policies as streaming heads go: {dense, the same window for both, two windows}; then
+ * two that select: decoded rows (every fourth changes what the next ones see), and blocks of prompt rows too.
+ */
+enum { FAKE_LAYERS = 4, FAKE_KV_HEADS = 2, FAKE_POLICIES = 5 };
 extern const AttnPolicy fake_policies[FAKE_POLICIES];
 
 /* Calls so far, and what is open now. */
 typedef struct FakeEngineCounts {
-    _Atomic uint32_t forwards, rows, decode_rows, logit_rows, opened, forked, open, open_passes, broken_promises;
+    _Atomic uint32_t forwards, rows, decode_rows, logit_rows, opened, forked, interned, open, open_passes,
+        broken_promises;
     _Atomic uint32_t last_rows, last_first_pos;
 } FakeEngineCounts;
 const FakeEngineCounts *fake_engine_counts(const Engine *engine);
