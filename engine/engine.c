@@ -28,10 +28,10 @@ static bool check_params(const EngineParams *params, Error *error)
 }
 
 /* Is there a policy that tells queries beyond the trained context of no positions beyond it? */
-static bool has_packed(const EngineParams *params)
+static bool moves_keys(const EngineParams *params)
 {
     for (uint32_t i = 0; params->policies && i < params->n_policies; i++)
-        if (params->policies[i].positions == POSITIONS_PACKED) return true;
+        if (params->policies[i].positions != POSITIONS_TRUE) return true;
     return false;
 }
 
@@ -39,9 +39,9 @@ static bool set_limits(Engine *engine, Error *error)
 {
     EngineParams *p = &engine->params;
     uint32_t trained = engine->shape.train_context;
-    if (p->context > trained && !has_packed(p))
+    if (p->context > trained && !moves_keys(p))
         return error_set_param(error, ERR_INVALID, "ctx",
-                               "ctx is %u, but the model is trained for %u tokens; attention with packed positions "
+                               "ctx is %u, but the model is trained for %u tokens; attention with other positions "
                                "goes further",
                                p->context, trained);
     if (p->context > MAX_CONTEXT)

@@ -31,12 +31,14 @@ const float *paper_scan_keys(const PaperInput *input, ScanPositions positions, A
     return keys;
 }
 
-/* How far the query of a row is turned from where it stands. */
+/* How far the query of a row is turned from where it stands; rows that are averaged share the first one's place. */
 static double query_turn(const PaperScan *scan, uint32_t row, uint32_t branch, uint32_t chunk, uint32_t n_chunks)
 {
-    double own = (double)scan->input->first_pos + row;
+    uint32_t stride = scan->stage->row_stride ? scan->stage->row_stride : 1;
+    double own = (double)scan->input->first_pos + row, shared = own - row % stride;
     if (scan->positions == SCAN_RELATIVE) return (double)scan->query_distance + 1 - branch - own;
-    if (scan->positions == SCAN_CHUNK_INDEXED) return fmin(own, (double)n_chunks + scan->query_distance) - chunk - own;
+    if (scan->positions == SCAN_CHUNK_INDEXED)
+        return fmin(shared, (double)n_chunks + scan->query_distance) - chunk - own;
     return 0;
 }
 

@@ -15,6 +15,18 @@ static AttnPlan plan_streaming(const PlanQuery *query)
                       .recent = query->kind == ROWS_PREFILL ? policy->recent_prefill : policy->recent_decode};
 }
 
+static bool serves_grouped(const PlanQuery *query)
+{
+    return query->policy->positions == POSITIONS_GROUPED && !shape_layer_window(query->shape, query->layer);
+}
+
+/* SelfExtend: all of the context, at positions that the model knows. */
+static AttnPlan plan_grouped(const PlanQuery *query)
+{
+    const AttnPolicy *policy = query->policy;
+    return (AttnPlan){.recent = policy->near, .positions = POSITIONS_GROUPED, .group = policy->group};
+}
+
 static bool serves_all(const PlanQuery *query)
 {
     (void)query;
@@ -31,6 +43,7 @@ static AttnPlan plan_dense(const PlanQuery *query)
 /* The first that serves a query answers it. */
 static const Planner planners[] = {
     {"streaming", serves_streaming, plan_streaming},
+    {"grouped", serves_grouped, plan_grouped},
     {"dense", serves_all, plan_dense},
 };
 

@@ -16,7 +16,7 @@ typedef struct PlanQuery {
 } PlanQuery;
 
 typedef struct Planner {
-    const char *name; /* "dense", "streaming" */
+    const char *name; /* "dense", "streaming", "grouped" */
     bool (*serves)(const PlanQuery *query);
     AttnPlan (*plan)(const PlanQuery *query);
 } Planner;

@@ -83,7 +83,7 @@ typedef struct AttnPolicy {
     Selection selection;
     Wavelength wavelength;
     PositionRule positions; /* what heads with a selection or roles do beyond the trained context */
-    uint32_t group;         /* POSITIONS_GROUPED */
+    uint32_t group, near;   /* POSITIONS_GROUPED: tokens that share a position; tokens whose positions are true */
 } AttnPolicy;
 
 /* Do its stages read key bounds? */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/select/policy_check.h"
 
+#include "engine/select/wavelength.h"
+
 #include <string.h>
 
 #define ATTENTION "longwave.attention"
-enum { MAX_UNIT_TOKENS = 4096, MAX_REFRESH = 1 << 20, MAX_K = 1 << 20 };
+enum { MAX_UNIT_TOKENS = 4096, MAX_REFRESH = 1 << 20, MAX_K = 1 << 20, MAX_GROUP = 1 << 12 };
 
 static bool refuse(const char *field, const char *why, Error *error)
 {
@@ -61,12 +63,23 @@ static bool check_wavelength(const Wavelength *wavelength, Error *error)
     return true;
 }
 
+static bool check_grouped(const AttnPolicy *policy, Error *error)
+{
+    const Wavelength *wave = &policy->wavelength;
+    if (policy->group < 1 || policy->group > MAX_GROUP || policy->near < policy->group || policy->near % KV_PAGE_TOKENS)
+        return refuse(ATTENTION ".positions", "are grouped by nothing, too much, or no multiple of 64 near tokens",
+                      error);
+    if (policy->selection.n_stages || policy->roles || wavelength_cuts(wave, wave->k_prefill) ||
+        wavelength_cuts(wave, wave->k_decode))
+        return refuse(ATTENTION ".positions", "are grouped, which goes with dense attention alone", error);
+    return true;
+}
+
 bool policy_check(const AttnPolicy *policy, Error *error)
 {
     if (policy->selection.n_stages && !check_selection(&policy->selection, error)) return false;
-    if (policy->positions == POSITIONS_GROUPED && policy->group < 1)
-        return refuse(ATTENTION ".positions", "are grouped by nothing", error);
-    return check_wavelength(&policy->wavelength, error);
+    return (policy->positions != POSITIONS_GROUPED || check_grouped(policy, error)) &&
+           check_wavelength(&policy->wavelength, error);
 }
 
 /* ---- identity ---- */
@@ -122,6 +135,7 @@ static Fields fields_of(const AttnPolicy *policy)
     add(&fields, (uint64_t)wave->profile << 32 | wave->in_window_layers);
     add(&fields, (uint64_t)wave->floor << 32 | wave->ceiling);
     add(&fields, (uint64_t)policy->positions << 32 | policy->group);
+    add(&fields, policy->near);
     return fields;
 }
 

@@ -23,7 +23,7 @@ static void theta_of(const char *text, const char *name, double *ret_theta, Mode
 Test(test_rope_override, wavelengths)
 {
     ModelShape shape = *shape_by_name("smollm2-135m");
-    double own[32], theta[32];
+    double own[32], theta[64];
     cr_assert(family_rope_theta(&shape, NULL, own, &error));
 
     theta_of("plain=4", "smollm2-135m", theta, &shape);
