@@ -16,6 +16,7 @@ typedef enum CommandId {
     CMD_GENERATE = 4,
     CMD_TOKENIZE = 8,
     CMD_BENCH = 16,
+    CMD_EVAL = 32,
 } CommandId;
 
 /* Every subcommand. */
@@ -41,6 +42,9 @@ typedef struct ConfigShare {
 
 typedef enum ScheduleMode { SCHEDULE_FCFS, SCHEDULE_PRIORITY } ScheduleMode;
 typedef enum CacheMode { CACHE_OFF, CACHE_ON, CACHE_EXACT } CacheMode; /* exact: decoded runs never match */
+
+/* What rows the questions of eval are. */
+typedef enum QuestionRows { QUESTIONS_DECODED, QUESTIONS_PREFILLED } QuestionRows;
 
 typedef struct Config {
     Arena arena;
@@ -108,6 +112,13 @@ typedef struct Config {
     const char *synthetic; /* SHAPE:TYPE */
     const char *row;       /* of the kernels' table; NULL: the best */
     bool kernels;
+    /* eval */
+    const char *policies, *tasks; /* lists with commas, see engine/eval/ */
+    ConfigList lengths;           /* tokens */
+    uint32_t questions, per_haystack, depths, positions, rows, recall_stride;
+    QuestionRows question_rows;
+    const char *text, *trace, *resume, *html; /* paths; NULL: none */
+    bool certify;
 } Config;
 
 /*

@@ -5,8 +5,9 @@
 #include <string.h>
 
 enum {
-    MODEL_USERS = CMD_SERVE | CMD_INSPECT | CMD_GENERATE | CMD_TOKENIZE | CMD_BENCH,
+    MODEL_USERS = CMD_SERVE | CMD_INSPECT | CMD_GENERATE | CMD_TOKENIZE | CMD_BENCH | CMD_EVAL,
     RUNNERS = CMD_SERVE | CMD_GENERATE | CMD_BENCH,
+    COMPUTERS = RUNNERS | CMD_EVAL,
     PROMPTED = CMD_GENERATE | CMD_TOKENIZE,
 };
 
@@ -16,6 +17,7 @@ const ConfigCommand config_commands[] = {
     {CMD_TOKENIZE, "tokenize", "show the token ids of a text"},
     {CMD_INSPECT, "inspect", "show what a GGUF file or a named shape holds and needs"},
     {CMD_BENCH, "bench", "measure how fast a model or the kernels are on this machine"},
+    {CMD_EVAL, "eval", "measure what attention policies cost in fidelity over long contexts"},
 };
 const size_t config_n_commands = sizeof config_commands / sizeof *config_commands;
 
@@ -25,6 +27,9 @@ static const OptionChoice log_levels[] = {
     {"error", LOG_ERROR}, {"warn", LOG_WARN}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}, {NULL, 0}};
 static const OptionChoice log_formats[] = {{"text", LOG_TEXT}, {"json", LOG_JSON}, {NULL, 0}};
 
+static const OptionChoice question_kinds[] = {
+    {"decode", QUESTIONS_DECODED}, {"prefill", QUESTIONS_PREFILLED}, {NULL, 0}};
+
 #define FIELD(f) .offset = offsetof(Config, f), .width = sizeof(((Config *)0)->f)
 
 const ConfigOption config_options[] = {
@@ -32,7 +37,7 @@ const ConfigOption config_options[] = {
      .help = "INI file with options; the environment and the command line win over it"},
 
     {"model", 'm', OPTION_TEXT, FIELD(model), .rival_offset = offsetof(Config, shape), .section = "model",
-     .commands = MODEL_USERS, .required = CMD_SERVE | CMD_GENERATE | CMD_TOKENIZE, .metavar = "PATH",
+     .commands = MODEL_USERS, .required = CMD_SERVE | CMD_GENERATE | CMD_TOKENIZE | CMD_EVAL, .metavar = "PATH",
      .help = "GGUF file"},
     {"alias", .kind = OPTION_TEXT, FIELD(alias), .shown = "the file's general.name", .section = "model",
      .commands = CMD_SERVE, .metavar = "NAME[,NAME...]", .help = "model names that requests use"},
@@ -47,25 +52,27 @@ const ConfigOption config_options[] = {
     {"deterministic", .kind = OPTION_FLAG, FIELD(deterministic), .fallback = "off", .section = "model",
      .commands = RUNNERS, .help = "on a GPU: a token's bits do not depend on what else is computed with it; slower"},
     {"threads", 't', OPTION_INTEGER, FIELD(threads), .fallback = "0", .shown = "all CPUs", .max = 1024,
-     .section = "model", .commands = RUNNERS, .metavar = "N", .help = "CPU threads that compute"},
+     .section = "model", .commands = COMPUTERS, .metavar = "N", .help = "CPU threads that compute"},
     {"kv_type", .kind = OPTION_TEXT, FIELD(kv_type), .seen_offset = offsetof(Config, has_kv_type), .fallback = "f16",
-     .shown = "bf16 on a GPU, f16 on the CPU", .section = "model", .commands = RUNNERS | CMD_INSPECT, .metavar = "TYPE",
+     .shown = "bf16 on a GPU, f16 on the CPU", .section = "model", .commands = COMPUTERS | CMD_INSPECT,
+     .metavar = "TYPE",
      .help = "element type of the KV cache: f32, f16, bf16, f8, int8, or int4 at a cost in fidelity; or by class, as "
              "full=int8,window=bf16"},
     {"host_memory", .kind = OPTION_BYTES, FIELD(host_memory), .fallback = "4G", .min = 1 << 20, .max = 1ull << 46,
-     .section = "model", .commands = RUNNERS, .metavar = "SIZE",
+     .section = "model", .commands = COMPUTERS, .metavar = "SIZE",
      .help = "without a GPU: memory for the keys and values of all requests together; one whole context has to fit"},
     {"swap_memory", .kind = OPTION_BYTES, FIELD(swap_memory), .fallback = "1G", .max = 1ull << 46, .section = "model",
      .commands = CMD_SERVE, .metavar = "SIZE",
      .help = "memory for copies of keys and values that cannot be computed again while their request has to wait"},
-    {"roles", .kind = OPTION_TEXT, FIELD(roles), .shown = "none", .section = "model", .commands = CMD_SERVE,
+    {"roles", .kind = OPTION_TEXT, FIELD(roles), .shown = "none", .section = "model", .commands = CMD_SERVE | CMD_EVAL,
      .metavar = "NAME=PATH[,NAME=PATH...]",
      .help = "files of head roles, which requests choose by name: heads that stream see the first and the last tokens"},
     {"prefill_chunk", .kind = OPTION_INTEGER, FIELD(prefill_chunk), .seen_offset = offsetof(Config, has_prefill_chunk),
      .fallback = "256", .shown = "8192 on a GPU, 256 on the CPU", .min = 1, .max = 65536, .section = "batching",
      .commands = RUNNERS, .metavar = "TOKENS", .help = "prompt tokens computed in one pass"},
     {"max_batch", .kind = OPTION_INTEGER, FIELD(max_batch), .fallback = "64", .min = 1, .max = 4096,
-     .section = "batching", .commands = CMD_SERVE, .metavar = "N", .help = "answers that are written at once"},
+     .section = "batching", .commands = CMD_SERVE | CMD_EVAL, .metavar = "N",
+     .help = "answers that are written at once"},
     {"max_batch_tokens", .kind = OPTION_TOKENS, FIELD(max_batch_tokens),
      .seen_offset = offsetof(Config, has_max_batch_tokens), .fallback = "2048",
      .shown = "16384 on a GPU, 2048 on the CPU", .min = 1, .max = 65536, .section = "batching", .commands = CMD_SERVE,
@@ -117,7 +124,7 @@ const ConfigOption config_options[] = {
     {"prompt", 'p', OPTION_TEXT, FIELD(prompt), .commands = PROMPTED, .metavar = "TEXT", .help = "the text"},
     {"file", 'f', OPTION_TEXT, FIELD(file), .commands = PROMPTED, .metavar = "PATH",
      .help = "read the text from a file; - is standard input"},
-    {"raw", .kind = OPTION_FLAG, FIELD(raw), .fallback = "off", .commands = CMD_GENERATE,
+    {"raw", .kind = OPTION_FLAG, FIELD(raw), .fallback = "off", .commands = CMD_GENERATE | CMD_EVAL,
      .help = "continue the text as it is, without the chat template"},
     {"max_tokens", 'n', OPTION_TOKENS, FIELD(max_tokens), .fallback = "0", .shown = "what the context has room for",
      .max = 1u << 24, .commands = CMD_GENERATE, .metavar = "TOKENS", .help = "longest answer"},
@@ -166,7 +173,7 @@ const ConfigOption config_options[] = {
     {"mirostat_eta", .kind = OPTION_REAL, FIELD(mirostat_eta), .fallback = "0.1", .real_max = 1,
      .commands = CMD_GENERATE, .metavar = "X", .help = "with mirostat: learning rate"},
     {"seed", .kind = OPTION_INTEGER, FIELD(seed), .seen_offset = offsetof(Config, has_seed), .fallback = "0",
-     .shown = "a random one", .max = UINT64_MAX, .commands = CMD_GENERATE, .metavar = "N",
+     .shown = "a random one, for eval 0", .max = UINT64_MAX, .commands = CMD_GENERATE | CMD_EVAL, .metavar = "N",
      .help = "same seed, same prompt: same text"},
 
     {"special", .kind = OPTION_FLAG, FIELD(special), .fallback = "off", .commands = CMD_TOKENIZE,
@@ -200,7 +207,43 @@ const ConfigOption config_options[] = {
     {"row", .kind = OPTION_TEXT, FIELD(row), .shown = "the best for this machine", .commands = CMD_BENCH,
      .metavar = "NAME", .help = "row of the table of kernels, such as cpu-avx2"},
 
-    {"json", .kind = OPTION_FLAG, FIELD(json), .fallback = "off", .commands = CMD_INSPECT | PROMPTED | CMD_BENCH,
+    {"policies", .kind = OPTION_TEXT, FIELD(policies), .fallback = "dense", .commands = CMD_EVAL,
+     .metavar = "NAME[:FIELD=VALUE...][,...]",
+     .help = "attention policies to compare with dense: presets, with what is to be changed in them"},
+    {"tasks", .kind = OPTION_TEXT, FIELD(tasks), .fallback = "passkey,kv,multikey,variables,words",
+     .commands = CMD_EVAL, .metavar = "NAME[:KNOB=N...][,...]",
+     .help = "what to ask: passkey, kv, multikey, variables, words; knobs are digits, distractors, hops, repeats, "
+             "near, needles"},
+    {"lengths", .kind = OPTION_LIST, FIELD(lengths), .fallback = "2048", .min = 256, .max = 1u << 24,
+     .commands = CMD_EVAL, .metavar = "TOKENS[,TOKENS...]", .help = "of prompts, question and answer included"},
+    {"questions", .kind = OPTION_INTEGER, FIELD(questions), .fallback = "100", .max = 1u << 20, .commands = CMD_EVAL,
+     .metavar = "N", .help = "questions of each task at each length; 0: none"},
+    {"per_haystack", .kind = OPTION_INTEGER, FIELD(per_haystack), .fallback = "25", .min = 1, .max = 4096,
+     .commands = CMD_EVAL, .metavar = "N", .help = "questions that are asked about one prompt"},
+    {"question_rows", .kind = OPTION_CHOICE, FIELD(question_rows), .fallback = "decode", .choices = question_kinds,
+     .commands = CMD_EVAL, .metavar = "KIND",
+     .help = "questions are decoded rows, which selections apply to, or more of the prompt: decode, prefill"},
+    {"depths", .kind = OPTION_INTEGER, FIELD(depths), .fallback = "5", .min = 1, .max = 20, .commands = CMD_EVAL,
+     .metavar = "N", .help = "rows of the maps of depth and length"},
+    {"positions", .kind = OPTION_INTEGER, FIELD(positions), .fallback = "8", .max = 4096, .commands = CMD_EVAL,
+     .metavar = "N", .help = "places of a text behind which rows are compared; 0: none"},
+    {"rows", .kind = OPTION_INTEGER, FIELD(rows), .fallback = "32", .min = 1, .max = 4096, .commands = CMD_EVAL,
+     .metavar = "N", .help = "rows compared behind each place"},
+    {"recall_stride", .kind = OPTION_INTEGER, FIELD(recall_stride), .fallback = "16", .max = 4096,
+     .commands = CMD_EVAL, .metavar = "N", .help = "every so many rows the lists of selections are examined; 0: never"},
+    {"text", .kind = OPTION_TEXT, FIELD(text), .shown = "one made from the seed", .commands = CMD_EVAL,
+     .metavar = "PATH", .help = "the text whose rows are compared"},
+    {"trace", .kind = OPTION_TEXT, FIELD(trace), .shown = "none", .commands = CMD_EVAL, .metavar = "DIR",
+     .help = "folder for plans, scores and masses as .npy"},
+    {"resume", .kind = OPTION_TEXT, FIELD(resume), .shown = "none", .commands = CMD_EVAL, .metavar = "PATH",
+     .help = "file that keeps what was measured, so that it is not measured again"},
+    {"html", .kind = OPTION_TEXT, FIELD(html), .shown = "none", .commands = CMD_EVAL, .metavar = "PATH",
+     .help = "write the report as a page too"},
+    {"certify", .kind = OPTION_FLAG, FIELD(certify), .fallback = "off", .commands = CMD_EVAL,
+     .help = "write the certificate of the policy that passes and reads least beside the model"},
+
+    {"json", .kind = OPTION_FLAG, FIELD(json), .fallback = "off",
+     .commands = CMD_INSPECT | PROMPTED | CMD_BENCH | CMD_EVAL,
      .help = "machine-readable output"},
 };
 const size_t config_n_options = sizeof config_options / sizeof *config_options;

@@ -15,7 +15,7 @@ static const struct {
     CmdMain run;
 } mains[] = {
     {CMD_SERVE, cmd_serve},     {CMD_GENERATE, cmd_generate}, {CMD_TOKENIZE, cmd_tokenize},
-    {CMD_INSPECT, cmd_inspect}, {CMD_BENCH, cmd_bench},
+    {CMD_INSPECT, cmd_inspect}, {CMD_BENCH, cmd_bench},       {CMD_EVAL, cmd_eval},
 };
 
 static CmdMain find_main(const char *name)

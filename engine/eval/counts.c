@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/eval/counts.h"
+
+#include "engine/select/attention_count.h"
+
+static void count_span(CountTrace *counting, uint32_t layer, const KvSpan *span)
+{
+    const ModelShape *shape = counting->shape;
+    bool has_window = shape_layer_window(shape, layer);
+    for (uint32_t h = 0; h < shape->n_kv_heads; h++) {
+        AttentionStats stats = {0};
+        const KvLayout *layout = &span->classes[span->heads[h].class_index].pool->layout;
+        for (uint32_t r = 0; r < span->n_rows; r++)
+            attention_count(&span->plans[h], span->first_pos + r, layout, &stats);
+        counting->counts.kv_bytes += stats.kv_bytes;
+        /* Behind a window the model's own attention reads no more. */
+        counting->counts.dense_bytes += has_window ? stats.kv_bytes : stats.context_bytes;
+    }
+}
+
+void counts_look(void *count_trace, const LayerTrace *trace)
+{
+    for (uint32_t i = 0; i < trace->n_spans; i++) count_span(count_trace, trace->layer, &trace->spans[i]);
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/eval/eval.h"
+
+#include "base/clock.h"
+#include "engine/eval/certificate.h"
+#include "engine/eval/policy_spec.h"
+#include "engine/eval/words.h"
+#include "engine/select/policy_check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_POLICIES = 48,
+    MAX_TASKS = 32,
+    ARENA_BLOCK = 65536,
+    MAX_TEXT_BYTES = 256 << 20,
+    SAVE_USEC = 5000000,
+};
+
+struct Eval {
+    EvalParams params;
+    Arena arena; /* of names and the summary */
+    PolicySpec specs[MAX_POLICIES];
+    EvalPolicy policies[MAX_POLICIES];
+    bool is_interned[MAX_POLICIES];
+    TaskSpec tasks[MAX_TASKS];
+    uint32_t n_policies, n_tasks;
+    PromptFrame frame;
+    TokenList text;
+    Results results;
+    SummaryRules rules;
+    Summary summary;
+    Report report;
+    double done, whole; /* of the work, for the bar */
+    uint64_t saved_usec;
+};
+
+/* Calls add with each of the list's entries. */
+static bool split_list(const char *list, bool (*add)(Eval *eval, const char *text, size_t n, Error *error), Eval *eval,
+                       Error *error)
+{
+    for (const char *at = list, *end; at; at = *end ? end + 1 : NULL) {
+        end = strchr(at, ',');
+        if (!end) end = at + strlen(at);
+        if (!add(eval, at, (size_t)(end - at), error)) return false;
+    }
+    return true;
+}
+
+static bool add_task(Eval *eval, const char *text, size_t n, Error *error)
+{
+    if (eval->n_tasks == MAX_TASKS)
+        return error_set_param(error, ERR_INVALID, "tasks", "more than %d tasks", MAX_TASKS);
+    if (!task_parse(text, n, &eval->tasks[eval->n_tasks], error)) return false;
+    for (uint32_t i = 0; i < eval->n_tasks; i++)
+        if (!strcmp(eval->tasks[i].text, eval->tasks[eval->n_tasks].text))
+            return error_set_param(error, ERR_INVALID, "tasks", "'%.*s' comes twice", (int)n, text);
+    eval->n_tasks++;
+    return true;
+}
+
+/* The engine was opened with a policy for each file of roles. */
+static const AttnPolicy *find_roles(const Engine *engine, const char *name)
+{
+    const AttnPolicy *policy;
+    for (PolicyId id = 0; (policy = engine_policy(engine, id)); id++)
+        if (policy->roles && !strcmp(policy->roles->name, name)) return policy;
+    return NULL;
+}
+
+static bool take_roles(const Eval *eval, PolicySpec *spec, Error *error)
+{
+    if (!spec->roles[0]) return true;
+    const AttnPolicy *from = find_roles(eval->params.engine, spec->roles);
+    if (!from)
+        return error_set_param(error, ERR_INVALID, "policies", "'%s': no file of roles is called '%s'", spec->text,
+                               spec->roles);
+    AttnPolicy *policy = &spec->policy;
+    policy->roles = from->roles;
+    if (!policy->sink) policy->sink = from->sink;
+    if (!policy->recent_prefill) policy->recent_prefill = from->recent_prefill;
+    if (!policy->recent_decode) policy->recent_decode = from->recent_decode;
+    return true;
+}
+
+static bool add_policy(Eval *eval, const char *text, size_t n, Error *error)
+{
+    uint32_t i = eval->n_policies;
+    PolicySpec *spec = &eval->specs[i];
+    const char *rope = eval->params.rope;
+    if (i == MAX_POLICIES)
+        return error_set_param(error, ERR_INVALID, "policies", "more than %d policies", MAX_POLICIES);
+    if (!policy_spec_parse(text, n, spec, error) || !take_roles(eval, spec, error)) return false;
+    char *name = arena_alloc(&eval->arena, RESULTS_MAX_NAME);
+    if (!name) return error_set(error, ERR_NO_MEMORY, "no memory for the policies");
+    int length = snprintf(name, RESULTS_MAX_NAME, "%s%s%s", spec->text, rope ? "@" : "", rope ? rope : "");
+    if (length >= RESULTS_MAX_NAME) return error_set_param(error, ERR_INVALID, "policies", "a name is too long");
+    for (uint32_t j = 0; j < i; j++)
+        if (!strcmp(eval->specs[j].text, spec->text)) {
+            if (i == 1) return true; /* dense is always the first */
+            return error_set_param(error, ERR_INVALID, "policies", "'%s' comes twice", spec->text);
+        }
+    spec->policy.name = spec->text;
+    eval->policies[i] = (EvalPolicy){name, 0};
+    if (i > 0) {
+        if (!policy_check(&spec->policy, error) ||
+            !engine_policy_intern(eval->params.engine, &spec->policy, &eval->policies[i].id, error))
+            return error_prefix(error, "policy '%s'", spec->text);
+        eval->is_interned[i] = true;
+    }
+    eval->n_policies++;
+    return true;
+}
+
+static bool make_text(Eval *eval, uint32_t n_tokens, Error *error)
+{
+    const EvalParams *p = &eval->params;
+    Buffer text;
+    Rng rng = rng_for(p->seed, UINT64_MAX);
+    uint32_t longest = tok_max_piece_bytes(engine_tokenizer(p->engine));
+    buffer_init(&text, MAX_TEXT_BYTES);
+    bool ok = true;
+    /* A token is at most so many bytes; much less text will do, and tok_encode takes it all. */
+    size_t enough = (size_t)n_tokens * (longest < 16 ? longest : 16);
+    if (p->text)
+        ok = buffer_append(&text, p->text, p->n_text_bytes, error);
+    else
+        while (ok && text.n < enough) ok = words_prose(&rng, &text, error);
+    for (size_t i = 0; ok && i < eval->frame.before.n && p->is_raw; i++)
+        ok = token_list_push(&eval->text, eval->frame.before.ids[i], error);
+    ok = ok && tok_encode(engine_tokenizer(p->engine), &(TokEncode){.text = text.data ? text.data : "", .n = text.n},
+                          &eval->text, error);
+    buffer_done(&text);
+    if (ok && eval->text.n > n_tokens) eval->text.n = n_tokens;
+    return ok;
+}
+
+static uint32_t longest_length(const EvalParams *params)
+{
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < params->n_lengths; i++)
+        if (params->lengths[i] > longest) longest = params->lengths[i];
+    return longest;
+}
+
+static uint64_t text_hash(const TokenList *text)
+{
+    uint64_t hash = text->n;
+    for (size_t i = 0; i < text->n; i++) hash = rng_mix(hash ^ text->ids[i]);
+    return hash;
+}
+
+/* What two measurements must have in common to be compared. Policies and tasks are in the keys. */
+static cJSON *make_identity(const Eval *eval, Error *error)
+{
+    const EvalParams *p = &eval->params;
+    cJSON *identity = cJSON_CreateObject();
+    char model[32], text[32];
+    snprintf(model, sizeof model, "%016" PRIx64, engine_model_fingerprint(p->engine));
+    snprintf(text, sizeof text, "%016" PRIx64, text_hash(&eval->text));
+    bool ok =
+        identity && cJSON_AddStringToObject(identity, "model", model) &&
+        cJSON_AddStringToObject(identity, "kv_type", p->kv_type) &&
+        cJSON_AddNumberToObject(identity, "seed", (double)p->seed) &&
+        cJSON_AddNumberToObject(identity, "per_haystack", p->per_haystack) &&
+        cJSON_AddStringToObject(identity, "prompts", p->is_raw ? "plain" : "chat") &&
+        cJSON_AddStringToObject(identity, "question_rows", p->question_rows == ROWS_DECODE ? "decode" : "prefill") &&
+        cJSON_AddNumberToObject(identity, "rows", p->n_rows) && cJSON_AddStringToObject(identity, "text", text);
+    if (ok) return identity;
+    cJSON_Delete(identity);
+    error_set(error, ERR_NO_MEMORY, "no memory for the results");
+    return NULL;
+}
+
+static bool open_results(Eval *eval, Error *error)
+{
+    cJSON *identity = make_identity(eval, error);
+    if (!identity) return false;
+    bool ok = eval->params.results_path ? results_load(eval->params.results_path, identity, &eval->results, error)
+                                        : results_new(identity, &eval->results, error);
+    cJSON_Delete(identity);
+    return ok;
+}
+
+static bool open_frame(Eval *eval, Error *error)
+{
+    Engine *engine = eval->params.engine;
+    const ChatTemplate *chat = engine_chat_template(engine);
+    if (!eval->params.is_raw && !chat) eval->params.is_raw = true;
+    return prompt_frame_init(engine_tokenizer(engine), eval->params.is_raw ? NULL : chat, &eval->frame, error);
+}
+
+static bool prepare(Eval *eval, Error *error)
+{
+    const EvalParams *p = &eval->params;
+    uint32_t longest = longest_length(p);
+    if (longest > engine_context(p->engine))
+        return error_set_param(error, ERR_INVALID, "lengths", "%u tokens are more than the context of %u", longest,
+                               engine_context(p->engine));
+    if (!open_frame(eval, error) || !make_text(eval, longest, error)) return false;
+    if (p->n_positions && eval->text.n < 2 * (size_t)p->n_rows)
+        return error_set_param(error, ERR_INVALID, "text", "has %zu tokens, too few for %u rows", eval->text.n,
+                               p->n_rows);
+    if (!add_policy(eval, "dense", strlen("dense"), error) || !split_list(p->policies, add_policy, eval, error))
+        return false;
+    return (!p->tasks || split_list(p->tasks, add_task, eval, error)) && open_results(eval, error);
+}
+
+bool eval_new(const EvalParams *params, Eval **ret_eval, Error *error)
+{
+    Eval *eval = calloc(1, sizeof *eval);
+    if (!eval) return error_set(error, ERR_NO_MEMORY, "no memory to begin with");
+    eval->params = *params;
+    eval->rules = (SummaryRules){.n_depths = params->n_depths,
+                                 .least_dense = 0.6,
+                                 .max_mean = CERTIFICATE_MAX_MEAN_LOSS,
+                                 .max_worst = CERTIFICATE_MAX_WORST_LOSS};
+    arena_init(&eval->arena, ARENA_BLOCK, SIZE_MAX);
+    if (!prepare(eval, error)) {
+        eval_free(eval);
+        return false;
+    }
+    *ret_eval = eval;
+    return true;
+}
+
+void eval_free(Eval *eval)
+{
+    if (!eval) return;
+    for (uint32_t i = 0; i < eval->n_policies; i++)
+        if (eval->is_interned[i]) engine_policy_release(eval->params.engine, eval->policies[i].id);
+    prompt_frame_done(&eval->frame);
+    token_list_done(&eval->text);
+    results_done(&eval->results);
+    arena_done(&eval->arena);
+    free(eval);
+}
+
+static bool save(const Eval *eval, Error *error)
+{
+    return !eval->params.results_path || results_save(&eval->results, eval->params.results_path, error);
+}
+
+static bool saved(void *arg, double fraction, Error *error)
+{
+    Eval *eval = arg;
+    uint64_t now_usec = clock_now_usec();
+    if (eval->params.progress) eval->params.progress(eval->params.progress_arg, (eval->done + fraction) / eval->whole);
+    if (now_usec - eval->saved_usec < SAVE_USEC) return true;
+    eval->saved_usec = now_usec;
+    return save(eval, error);
+}
+
+static EvalRun run_of(Eval *eval)
+{
+    const EvalParams *p = &eval->params;
+    return (EvalRun){.engine = p->engine,
+                     .results = &eval->results,
+                     .policies = eval->policies,
+                     .n_policies = eval->n_policies,
+                     .frame = &eval->frame,
+                     .tasks = eval->tasks,
+                     .n_tasks = eval->n_tasks,
+                     .lengths = p->lengths,
+                     .n_lengths = p->n_lengths,
+                     .n_questions = p->n_questions,
+                     .per_haystack = p->per_haystack,
+                     .max_open = p->max_open,
+                     .question_rows = p->question_rows,
+                     .seed = p->seed,
+                     .text = eval->text.ids,
+                     .n_text = (uint32_t)eval->text.n,
+                     .n_positions = p->n_positions,
+                     .n_rows = p->n_rows,
+                     .recall_stride = p->recall_stride,
+                     .trace_dir = p->trace_dir,
+                     .saved = saved,
+                     .saved_arg = eval};
+}
+
+bool eval_measure(Eval *eval, Error *error)
+{
+    const EvalRun run = run_of(eval);
+    bool has_answers = run.n_questions && run.n_tasks, has_rows = run.n_positions && run.n_policies > 1;
+    eval->whole = has_answers + has_rows;
+    bool ok = !has_rows || eval_run_rows(&run, error);
+    eval->done = has_rows;
+    ok = ok && (!has_answers || eval_run_answers(&run, error));
+    Error of_saving;
+    if (!save(eval, &of_saving) && ok) {
+        *error = of_saving;
+        ok = false;
+    }
+    ok = ok && summary_make(&eval->results, "dense", &eval->rules, &eval->arena, &eval->summary, error);
+    eval->report = (Report){&eval->results, &eval->summary, &eval->rules, engine_shape(eval->params.engine)->name};
+    return ok;
+}
+
+const Report *eval_report(const Eval *eval)
+{
+    return &eval->report;
+}
+
+static double read_share(const PolicySummary *policy)
+{
+    const KvCounts *counts = &policy->counts;
+    return counts->dense_bytes ? (double)(counts->kv_bytes + counts->select_bytes) / (double)counts->dense_bytes : 1;
+}
+
+/* Its weakest measurement, at the longest length what it reads; NULL: it fails somewhere, or was not asked enough. */
+static bool judge(const Eval *eval, const char *name, Certificate *certificate)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < eval->summary.n_policies; i++) {
+        const PolicySummary *p = &eval->summary.policies[i];
+        if (strcmp(p->policy, name)) continue;
+        if (!summary_passes(p, &eval->rules) || p->n_questions < CERTIFICATE_MIN_QUESTIONS) return false;
+        if (!any || -p->mean_change > certificate->mean_loss) certificate->mean_loss = -p->mean_change;
+        if (!any || -p->worst_change > certificate->worst_loss) certificate->worst_loss = -p->worst_change;
+        if (!any || p->n_questions < certificate->questions) certificate->questions = p->n_questions;
+        if (!any || p->n_counted < certificate->tasks) certificate->tasks = p->n_counted;
+        if (p->length > certificate->length) {
+            certificate->length = p->length;
+            certificate->kv_share = read_share(p);
+        }
+        any = true;
+    }
+    return any;
+}
+
+bool eval_certify(const Eval *eval, const char *model_path, const char **ret_policy, Error *error)
+{
+    Certificate best = {.kv_share = 1};
+    const char *name = NULL;
+    for (uint32_t i = 1; i < eval->n_policies; i++) {
+        Certificate one = {.model = engine_model_fingerprint(eval->params.engine),
+                           .crossover = eval->specs[i].policy.selection.bypass};
+        if (!judge(eval, eval->policies[i].name, &one) || one.kv_share >= best.kv_share) continue;
+        snprintf(one.policy, sizeof one.policy, "%s", eval->specs[i].text);
+        snprintf(one.kv_type, sizeof one.kv_type, "%s", eval->params.kv_type);
+        best = one;
+        name = eval->specs[i].text;
+    }
+    if (!name)
+        return error_set(error, ERR_NOT_FOUND,
+                         "no policy loses at most %g points on average and %g on the worst of at least %d tasks of %d "
+                         "questions while it reads less than dense",
+                         100 * CERTIFICATE_MAX_MEAN_LOSS, 100 * CERTIFICATE_MAX_WORST_LOSS, CERTIFICATE_MIN_TASKS,
+                         CERTIFICATE_MIN_QUESTIONS);
+    if (eval->params.rope)
+        return error_set(error, ERR_UNSUPPORTED, "a certificate is of the model's own positions, without --rope");
+    if (!certificate_save(model_path, &best, error)) return false;
+    *ret_policy = name;
+    return true;
+}

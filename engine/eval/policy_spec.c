@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/eval/policy_spec.h"
+
+#include "engine/select/presets.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum FieldKind {
+    FIELD_BUDGET,
+    FIELD_TOKENS,
+    FIELD_COUNT,
+    FIELD_REAL,
+    FIELD_SCAN,
+    FIELD_POSITIONS,
+    FIELD_ROLES
+} FieldKind;
+
+/* One field, or the same in several places: of all stages, of both kinds of rows. */
+typedef struct Field {
+    const char *name;
+    FieldKind kind;
+    size_t offset, second; /* into AttnPolicy; second 0: none */
+    bool of_stages;        /* offset is into SelectStage, of every stage */
+} Field;
+
+#define AT(member) offsetof(AttnPolicy, member)
+#define STAGE(member) offsetof(SelectStage, member)
+static const Field fields[] = {
+    {"budget", FIELD_BUDGET, 0, 0, false},
+    {"bypass", FIELD_TOKENS, AT(selection.bypass), 0, false},
+    {"sink", FIELD_TOKENS, AT(selection.sink), 0, false},
+    {"recent", FIELD_TOKENS, AT(selection.recent), 0, false},
+    {"prefill_from", FIELD_TOKENS, AT(selection.prefill_from), 0, false},
+    {"unit", FIELD_TOKENS, STAGE(unit_tokens), 0, true},
+    {"refresh", FIELD_COUNT, STAGE(refresh), 0, true},
+    {"scan", FIELD_SCAN, STAGE(scan), 0, true},
+    {"probes", FIELD_COUNT, AT(selection.n_probes), 0, false},
+    {"audit", FIELD_COUNT, AT(selection.audit_interval), 0, false},
+    {"dense_tail", FIELD_TOKENS, AT(selection.dense_tail_rows), 0, false},
+    {"delta", FIELD_COUNT, AT(selection.delta_stride), 0, false},
+    {"k", FIELD_REAL, AT(wavelength.k_prefill), AT(wavelength.k_decode), false},
+    {"k_prefill", FIELD_REAL, AT(wavelength.k_prefill), 0, false},
+    {"k_decode", FIELD_REAL, AT(wavelength.k_decode), 0, false},
+    {"roles_sink", FIELD_TOKENS, AT(sink), 0, false},
+    {"roles_recent", FIELD_TOKENS, AT(recent_prefill), AT(recent_decode), false},
+    {"recent_prefill", FIELD_TOKENS, AT(recent_prefill), 0, false},
+    {"recent_decode", FIELD_TOKENS, AT(recent_decode), 0, false},
+    {"positions", FIELD_POSITIONS, AT(positions), 0, false},
+    {"group", FIELD_COUNT, AT(group), 0, false},
+    {"roles", FIELD_ROLES, 0, 0, false},
+};
+
+static const char *const scans[] = {[SCAN_BOX] = "box",
+                                    [SCAN_CENTER] = "center",
+                                    [SCAN_MEAN] = "mean",
+                                    [SCAN_DESCENT] = "descent",
+                                    [SCAN_DESCENT_FIRST] = "descent_first",
+                                    [SCAN_EXACT] = "exact"};
+static const char *const positions[] = {
+    [POSITIONS_TRUE] = "true", [POSITIONS_PACKED] = "packed", [POSITIONS_GROUPED] = "grouped"};
+
+static bool refuse(const char *part, const char *why, Error *error)
+{
+    return error_set_param(error, ERR_INVALID, "policies", "'%s' %s", part, why);
+}
+
+static bool read_number(const char *part, const char *text, double *ret_value, Error *error)
+{
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (end == text || *end || errno || !(value >= 0 && value <= 1 << 24) || !strpbrk(text, "0123456789"))
+        return refuse(part, "wants a number from 0 to 16777216", error);
+    *ret_value = value;
+    return true;
+}
+
+static bool read_choice(const char *part, const char *text, const char *const *names, size_t n, uint32_t *ret_index,
+                        Error *error)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(names[i], text)) {
+            *ret_index = (uint32_t)i;
+            return true;
+        }
+    return refuse(part, "names something that there is not", error);
+}
+
+/* Enumerations are as wide as uint32_t. */
+static bool read_value(const Field *field, const char *part, const char *text, double *ret_real, uint32_t *ret_count,
+                       Error *error)
+{
+    _Static_assert(sizeof(ScanKind) == sizeof(uint32_t) && sizeof(PositionRule) == sizeof(uint32_t), "");
+    if (field->kind == FIELD_SCAN) return read_choice(part, text, scans, SCAN_N_KINDS, ret_count, error);
+    if (field->kind == FIELD_POSITIONS) return read_choice(part, text, positions, 3, ret_count, error);
+    if (field->kind == FIELD_TOKENS && !strcmp(text, "all")) {
+        *ret_count = PLAN_ALL;
+        return true;
+    }
+    if (!read_number(part, text, ret_real, error)) return false;
+    *ret_count = (uint32_t)*ret_real;
+    return field->kind == FIELD_REAL || *ret_real == *ret_count || refuse(part, "wants a whole number", error);
+}
+
+static void store(const Field *field, size_t offset, double real, uint32_t count, void *at)
+{
+    if (field->kind == FIELD_REAL)
+        memcpy((char *)at + offset, &real, sizeof real);
+    else
+        memcpy((char *)at + offset, &count, sizeof count);
+}
+
+/* As requests say it: the stages of each preset have their own way to follow. */
+static bool set_budget(const char *part, uint32_t budget, AttnPolicy *policy, Error *error)
+{
+    const AttnWish wish = {.budget = budget};
+    if (!budget) return refuse(part, "is nothing", error);
+    if (wish_apply(&wish, policy, policy, error)) return true;
+    snprintf(error->param, sizeof error->param, "policies");
+    return error_prefix(error, "'%s'", part);
+}
+
+/* "FIELD=VALUE" */
+static bool apply(char *part, PolicySpec *spec, Error *error)
+{
+    char *equals = strchr(part, '=');
+    const Field *field = NULL;
+    for (size_t i = 0; equals && i < sizeof fields / sizeof *fields; i++)
+        if (strlen(fields[i].name) == (size_t)(equals - part) && !memcmp(fields[i].name, part, (size_t)(equals - part)))
+            field = &fields[i];
+    if (!field) return refuse(part, "is not FIELD=VALUE of a policy", error);
+    double real = 0;
+    uint32_t count = 0;
+    if (field->kind == FIELD_ROLES) {
+        if (!equals[1] || strlen(equals + 1) >= sizeof spec->roles) return refuse(part, "names no roles", error);
+        snprintf(spec->roles, sizeof spec->roles, "%s", equals + 1);
+        return true;
+    }
+    if (!read_value(field, part, equals + 1, &real, &count, error)) return false;
+    AttnPolicy *policy = &spec->policy;
+    if (field->kind == FIELD_BUDGET) return set_budget(part, count, policy, error);
+    for (uint32_t i = 0; field->of_stages && i < policy->selection.n_stages; i++)
+        store(field, field->offset, real, count, &policy->selection.stages[i]);
+    if (!field->of_stages) store(field, field->offset, real, count, policy);
+    if (field->second) store(field, field->second, real, count, policy);
+    return true;
+}
+
+bool policy_spec_parse(const char *text, size_t n, PolicySpec *ret_spec, Error *error)
+{
+    if (n >= POLICY_SPEC_MAX || !n || memchr(text, '\0', n))
+        return error_set_param(error, ERR_INVALID, "policies", "a policy is a name and fields of up to %d bytes",
+                               POLICY_SPEC_MAX - 1);
+    PolicySpec spec = {0};
+    char parts[POLICY_SPEC_MAX], *rest = NULL;
+    memcpy(spec.text, text, n);
+    memcpy(parts, spec.text, sizeof parts);
+    char *part = strtok_r(parts, ":", &rest);
+    if (!part) return refuse(spec.text, "has no name", error);
+    const AttnPolicy *preset = preset_find(part);
+    if (!preset) return refuse(part, "is no preset", error);
+    spec.policy = *preset;
+    while ((part = strtok_r(NULL, ":", &rest)))
+        if (!apply(part, &spec, error)) return false;
+    *ret_spec = spec;
+    return true;
+}

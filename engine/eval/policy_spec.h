@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Policies as eval takes them on the command line: a preset and what is to be changed in it,
+ *   NAME[:FIELD=VALUE...], as in lserve-4k:budget=1024:k_decode=2. Any thread.
+ */
+#pragma once
+#include "base/arena.h"
+#include "engine/select/policy.h"
+
+enum { POLICY_SPEC_MAX = 128 };
+
+typedef struct PolicySpec {
+    char text[POLICY_SPEC_MAX]; /* as it was asked for */
+    char roles[64];             /* the file of head roles that it names; "": none */
+    AttnPolicy policy;          /* its roles are for the caller to find; text is its name */
+} PolicySpec;
+
+/* One of n bytes, presets.h has the names. An error names policies. */
+LW_CHECK bool policy_spec_parse(const char *text, size_t n, PolicySpec *ret_spec, Error *error);

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/eval/summary.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_RESAMPLES = 1000 };
+
+static bool no_memory(Error *error)
+{
+    return error_set(error, ERR_NO_MEMORY, "no memory for the summary");
+}
+
+static const cJSON *list_of(const Results *results, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(results->root, name);
+}
+
+static void add_counts(KvCounts *to, const cJSON *item)
+{
+    const KvCounts more = {.kv_bytes = (uint64_t)fabs(results_number(item, "kv_bytes")),
+                           .select_bytes = (uint64_t)fabs(results_number(item, "select_bytes")),
+                           .dense_bytes = (uint64_t)fabs(results_number(item, "dense_bytes"))};
+    kv_counts_add(to, &more);
+}
+
+/* Sums on the way to a TaskSummary. */
+typedef struct Pairs {
+    uint32_t n, only_dense, only_own;
+    double *changes; /* [n] of log-probabilities */
+} Pairs;
+
+static void add_pairs(const cJSON *own, const cJSON *dense, TaskSummary *task, Pairs *pairs)
+{
+    const char *a = results_text(dense, "right"), *b = results_text(own, "right");
+    const cJSON *x = cJSON_GetObjectItemCaseSensitive(dense, "log_probs")->child;
+    const cJSON *y = cJSON_GetObjectItemCaseSensitive(own, "log_probs")->child;
+    for (size_t i = 0; a[i] && b[i]; i++, x = x->next, y = y->next) {
+        pairs->only_dense += a[i] == '1' && b[i] == '0';
+        pairs->only_own += a[i] == '0' && b[i] == '1';
+        task->dense_right += a[i] == '1';
+        pairs->changes[pairs->n++] = y->valuedouble - x->valuedouble;
+    }
+}
+
+static void add_depths(const cJSON *item, TaskSummary *task)
+{
+    const char *right = results_text(item, "right");
+    const cJSON *needle = cJSON_GetObjectItemCaseSensitive(item, "needles")->child;
+    for (size_t i = 0; right[i]; i++, needle = needle->next) {
+        double depth = needle->valuedouble * task->n_depths / task->length;
+        uint32_t d = depth < task->n_depths ? (uint32_t)depth : task->n_depths - 1;
+        task->depth_n[d]++;
+        task->depth_right[d] += right[i] == '1';
+        task->n++;
+        task->right += right[i] == '1';
+    }
+}
+
+static bool is_of(const cJSON *item, const TaskSummary *task)
+{
+    return results_number(item, "length") == task->length && !strcmp(results_text(item, "policy"), task->policy) &&
+           !strcmp(results_text(item, "task"), task->task);
+}
+
+static uint32_t count_questions(const Results *results)
+{
+    size_t n = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list_of(results, "answers")) n += strlen(results_text(item, "right"));
+    return (uint32_t)n;
+}
+
+static void fill_task(const Results *results, const char *dense, double *changes, TaskSummary *task)
+{
+    const cJSON *item;
+    Pairs pairs = {.changes = changes};
+    uint32_t n_haystacks = 0;
+    cJSON_ArrayForEach(item, list_of(results, "answers"))
+    {
+        if (!is_of(item, task)) continue;
+        const AnswersKey key = {dense, task->task, task->length, (uint32_t)results_number(item, "haystack")};
+        const cJSON *pair = results_answers(results, &key);
+        add_depths(item, task);
+        add_counts(&task->counts, item);
+        task->seconds += results_number(item, "seconds");
+        task->prefill_seconds += results_number(item, "prefill_seconds");
+        n_haystacks++;
+        if (pair) add_pairs(item, pair, task, &pairs);
+    }
+    task->seconds /= n_haystacks;
+    task->prefill_seconds /= n_haystacks;
+    task->share = stats_share(task->right, task->n);
+    task->has_dense = pairs.n > 0;
+    task->change = stats_paired_share(pairs.only_dense, pairs.only_own, pairs.n);
+    task->log_prob_change = stats_mean(pairs.changes, pairs.n);
+}
+
+const TaskSummary *summary_task(const Summary *summary, const char *policy, const char *task, uint32_t length)
+{
+    for (uint32_t i = 0; i < summary->n_tasks; i++) {
+        const TaskSummary *one = &summary->tasks[i];
+        if (one->length == length && !strcmp(one->policy, policy) && !strcmp(one->task, task)) return one;
+    }
+    return NULL;
+}
+
+static bool make_tasks(const Results *results, const char *dense, const SummaryRules *rules, Arena *arena,
+                       Summary *summary, Error *error)
+{
+    const cJSON *answers = list_of(results, "answers"), *item;
+    double *changes = malloc((count_questions(results) + 1) * sizeof *changes);
+    summary->tasks = arena_array(arena, (size_t)cJSON_GetArraySize(answers) + 1, sizeof *summary->tasks);
+    if (!changes || !summary->tasks) {
+        free(changes);
+        return no_memory(error);
+    }
+    cJSON_ArrayForEach(item, answers)
+    {
+        TaskSummary task = {.policy = results_text(item, "policy"),
+                            .task = results_text(item, "task"),
+                            .length = (uint32_t)results_number(item, "length"),
+                            .n_depths = rules->n_depths};
+        if (!task.length || summary_task(summary, task.policy, task.task, task.length)) continue;
+        fill_task(results, dense, changes, &task);
+        summary->tasks[summary->n_tasks++] = task;
+    }
+    free(changes);
+    return true;
+}
+
+static PolicySummary *find_policy(const Summary *summary, const char *policy, uint32_t length)
+{
+    for (uint32_t i = 0; i < summary->n_policies; i++)
+        if (summary->policies[i].length == length && !strcmp(summary->policies[i].policy, policy))
+            return &summary->policies[i];
+    return NULL;
+}
+
+/* The interval of the mean of means: variances of the tasks add up. */
+static void add_task(PolicySummary *policy, const TaskSummary *task, const SummaryRules *rules)
+{
+    policy->n_tasks++;
+    kv_counts_add(&policy->counts, &task->counts);
+    if (!task->has_dense || task->dense_right < rules->least_dense * task->n) return;
+    double half = (task->change.high - task->change.low) / 2, n = ++policy->n_counted;
+    policy->mean_change += (task->change.value - policy->mean_change) / n;
+    if (n == 1 || task->change.value < policy->worst_change) policy->worst_change = task->change.value;
+    if (n == 1 || task->n < policy->n_questions) policy->n_questions = task->n;
+    double sum = policy->change.high * (n - 1); /* holds the root of the sum of squares until the end */
+    policy->change = (Interval){.high = sqrt(sum * sum + half * half) / n};
+}
+
+static bool make_policies(const SummaryRules *rules, Arena *arena, Summary *summary, Error *error)
+{
+    summary->policies = arena_array(arena, summary->n_tasks + 1, sizeof *summary->policies);
+    if (!summary->policies) return no_memory(error);
+    for (uint32_t i = 0; i < summary->n_tasks; i++) {
+        const TaskSummary *task = &summary->tasks[i];
+        PolicySummary *policy = find_policy(summary, task->policy, task->length);
+        if (!policy) {
+            policy = &summary->policies[summary->n_policies++];
+            *policy = (PolicySummary){.policy = task->policy, .length = task->length};
+        }
+        add_task(policy, task, rules);
+    }
+    for (uint32_t i = 0; i < summary->n_policies; i++) {
+        PolicySummary *policy = &summary->policies[i];
+        double half = policy->change.high;
+        policy->change = (Interval){policy->mean_change, policy->mean_change - half, policy->mean_change + half};
+    }
+    return true;
+}
+
+bool summary_passes(const PolicySummary *policy, const SummaryRules *rules)
+{
+    return policy->n_counted >= 3 && policy->mean_change >= -rules->max_mean &&
+           policy->worst_change >= -rules->max_worst;
+}
+
+/* Values of one kind of rows, position after position. */
+typedef struct RowValues {
+    double *kl, *change;
+    uint32_t n, n_same;
+    double nll, dense_nll;
+} RowValues;
+
+static void add_values(const cJSON *item, RowsSummary *rows, RowValues *values)
+{
+    const char *same = results_text(item, "same_top");
+    const cJSON *kl = cJSON_GetObjectItemCaseSensitive(item, "kl")->child;
+    const cJSON *own = cJSON_GetObjectItemCaseSensitive(item, "nll")->child;
+    const cJSON *dense = cJSON_GetObjectItemCaseSensitive(item, "dense_nll")->child;
+    for (size_t i = 0; same[i]; i++, kl = kl->next, own = own->next, dense = dense->next) {
+        values->kl[values->n] = kl->valuedouble;
+        values->change[values->n++] = own->valuedouble - dense->valuedouble;
+        values->n_same += same[i] == '1';
+        values->nll += own->valuedouble;
+        values->dense_nll += dense->valuedouble;
+    }
+    add_counts(&rows->counts, item);
+}
+
+static void fill_rows(const Results *results, RowValues values, RowsSummary *rows)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list_of(results, "rows"))
+    {
+        bool at = rows->position == SUMMARY_ALL || results_number(item, "position") == rows->position;
+        if (at && !strcmp(results_text(item, "policy"), rows->policy) &&
+            !strcmp(results_text(item, "kind"), rows->kind))
+            add_values(item, rows, &values);
+    }
+    rows->n = values.n;
+    rows->kl = stats_bootstrap(values.kl, values.n, N_RESAMPLES, 1);
+    rows->nll_change = stats_bootstrap(values.change, values.n, N_RESAMPLES, 2);
+    rows->top = stats_share(values.n_same, values.n);
+    rows->perplexity = values.n ? exp(values.nll / values.n) : 0;
+    rows->dense_perplexity = values.n ? exp(values.dense_nll / values.n) : 0;
+}
+
+static bool has_rows(const Summary *summary, const RowsSummary *rows)
+{
+    for (uint32_t i = 0; i < summary->n_rows; i++)
+        if (summary->rows[i].position == rows->position && !strcmp(summary->rows[i].policy, rows->policy) &&
+            !strcmp(summary->rows[i].kind, rows->kind))
+            return true;
+    return false;
+}
+
+static bool make_rows(const Results *results, Arena *arena, Summary *summary, Error *error)
+{
+    const cJSON *list = list_of(results, "rows"), *item;
+    size_t n = 1;
+    cJSON_ArrayForEach(item, list) n += strlen(results_text(item, "same_top"));
+    double *values = malloc(2 * n * sizeof *values);
+    summary->rows = arena_array(arena, 2 * (size_t)cJSON_GetArraySize(list) + 1, sizeof *summary->rows);
+    if (!values || !summary->rows) {
+        free(values);
+        return no_memory(error);
+    }
+    cJSON_ArrayForEach(item, list)
+    {
+        const uint32_t positions[] = {(uint32_t)results_number(item, "position"), SUMMARY_ALL};
+        for (int i = 0; i < 2; i++) {
+            RowsSummary rows = {
+                .policy = results_text(item, "policy"), .kind = results_text(item, "kind"), .position = positions[i]};
+            if (has_rows(summary, &rows)) continue;
+            fill_rows(results, (RowValues){.kl = values, .change = values + n}, &rows);
+            summary->rows[summary->n_rows++] = rows;
+        }
+    }
+    free(values);
+    return true;
+}
+
+static RecallSummary *find_recall(const Summary *summary, const char *policy, uint32_t position)
+{
+    for (uint32_t i = 0; i < summary->n_recalls; i++)
+        if (summary->recalls[i].position == position && !strcmp(summary->recalls[i].policy, policy))
+            return &summary->recalls[i];
+    return NULL;
+}
+
+/* Layers count by how many heads were looked at. */
+static void add_recall(RecallSummary *to, const cJSON *item)
+{
+    uint32_t n = (uint32_t)results_number(item, "n");
+    to->n += n;
+    double weight = to->n ? (double)n / to->n : 0;
+    to->recall += weight * (results_number(item, "recall") - to->recall);
+    to->mass += weight * (results_number(item, "mass") - to->mass);
+    to->best_mass += weight * (results_number(item, "best_mass") - to->best_mass);
+    to->range_mass += weight * (results_number(item, "range_mass") - to->range_mass);
+}
+
+static bool make_recalls(const Results *results, Arena *arena, Summary *summary, Error *error)
+{
+    const cJSON *list = list_of(results, "recall"), *item;
+    summary->recalls = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *summary->recalls);
+    if (!summary->recalls) return no_memory(error);
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *policy = results_text(item, "policy");
+        uint32_t position = (uint32_t)results_number(item, "position");
+        RecallSummary *recall = find_recall(summary, policy, position);
+        if (!recall) {
+            recall = &summary->recalls[summary->n_recalls++];
+            *recall = (RecallSummary){.policy = policy, .position = position};
+        }
+        add_recall(recall, item);
+    }
+    return true;
+}
+
+bool summary_make(const Results *results, const char *dense, const SummaryRules *rules, Arena *arena,
+                  Summary *ret_summary, Error *error)
+{
+    Summary summary = {0};
+    if (!make_tasks(results, dense, rules, arena, &summary, error) || !make_policies(rules, arena, &summary, error) ||
+        !make_rows(results, arena, &summary, error) || !make_recalls(results, arena, &summary, error))
+        return false;
+    *ret_summary = summary;
+    return true;
+}
