@@ -8,7 +8,7 @@ enum { BLOCK_VECTORS = BLOCK_32 / 4, CHUNK_BLOCKS = 16 /* unpacked before use */
 /* What stands beside the quants of a chunk's blocks. */
 typedef struct Heads {
     union {
-        uint32_t bits[CHUNK_BLOCKS][LANES]; /* binary16: d in the low half, m in the high one */
+        uint32_t bits[CHUNK_BLOCKS][LANES]; /* binary16: d in the low half, m, if any, in the high one */
         float floats[CHUNK_BLOCKS][LANES];  /* MXFP4 */
     } scale;
     uint32_t fifth[CHUNK_BLOCKS][LANES]; /* of Q5_0 and Q5_1 */
@@ -25,20 +25,22 @@ SIMD_INLINE bool has_fifth_bits(DType type)
     return type == DTYPE_Q5_0 || type == DTYPE_Q5_1;
 }
 
+SIMD_INLINE void copy_column(const uint8_t *at, size_t stride, uint32_t ret[LANES])
+{
+    for (size_t r = 0; r < LANES; r++) memcpy(&ret[r], at + r * stride, 4);
+}
+
 /* Fetched ahead of use: a vector load just behind 16 scalar stores would wait for all of them. */
 SIMD_INLINE void load_heads(DType type, const RowGroup *group, uint32_t first_block, uint32_t n_blocks, Heads *ret)
 {
     const QuantTraits *traits = &quant_traits[type];
-    const uint8_t *row = group->base + (size_t)first_block * traits->block_bytes;
-    for (int r = 0; r < LANES; r++, row += group->stride) {
-        const uint8_t *at = row;
-        for (uint32_t b = 0; b < n_blocks; b++, at += traits->block_bytes) {
-            uint16_t half;
-            memcpy(&half, at, sizeof half);
-            ret->scale.bits[b][r] = type == DTYPE_MXFP4 ? block_mxfp4_scale_bits(*at) : half;
-            if (traits->has_min) memcpy(&ret->scale.bits[b][r], at, 4);
-            if (has_fifth_bits(type)) memcpy(&ret->fifth[b][r], at + (traits->has_min ? 4 : 2), 4);
-        }
+    const uint8_t *at = group->base + (size_t)first_block * traits->block_bytes;
+    for (uint32_t b = 0; b < n_blocks; b++, at += traits->block_bytes) {
+        if (type == DTYPE_MXFP4)
+            for (size_t r = 0; r < LANES; r++) ret->scale.bits[b][r] = block_mxfp4_scale_bits(at[r * group->stride]);
+        else
+            copy_column(at, group->stride, ret->scale.bits[b]);
+        if (has_fifth_bits(type)) copy_column(at + (traits->has_min ? 4 : 2), group->stride, ret->fifth[b]);
     }
 }
 
