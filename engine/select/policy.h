@@ -45,6 +45,7 @@ typedef struct Selection {
     uint32_t budget;       /* tokens that a query sees, those two among them; 0: what the stages keep, besides them */
     uint32_t bypass;       /* contexts of up to so many tokens are dense; at least the budget */
     uint32_t prefill_from; /* blocks of prompt rows from this position on select too; PLAN_ALL: prompts are dense */
+    /* Of queries whose keys are packed; others scan at true positions, by which they attend (decision 5). */
     ScanPositions scan_positions, early_scan_positions;
     uint64_t early_layers; /* bit i: layer i is early (A1): keeps early_keep_tokens, scans at early_scan_positions */
     uint32_t early_keep_tokens; /* of the last stage; 0: as the others */

@@ -110,6 +110,7 @@ static ScanParams scan_of(const SelectTools *tools, const SelectQuery *query, ui
 {
     const Selection *selection = query->selection;
     const SelectStage *at = &selection->stages[stage];
+    ScanPositions moved = is_early(query) ? selection->early_scan_positions : selection->scan_positions;
     return (ScanParams){.q = query->q,
                         .n_rows = query->n_rows,
                         .row_heads = query->row_heads,
@@ -119,7 +120,7 @@ static ScanParams scan_of(const SelectTools *tools, const SelectQuery *query, ui
                         .pages = query->pages,
                         .slot = query->slot,
                         .kind = at->scan,
-                        .positions = is_early(query) ? selection->early_scan_positions : selection->scan_positions,
+                        .positions = query->is_packed ? moved : SCAN_TRUE,
                         /* Behind the sectors, as far as the recent range is long (A3). */
                         .query_position = selection->recent + 1 - min_u32(selection->recent, KV_SECTOR_TOKENS),
                         .row_stride = max_u32(selection->row_stride, 1),

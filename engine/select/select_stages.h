@@ -14,6 +14,7 @@ typedef struct SelectQuery {
     RowKind kind;
     uint32_t position, end; /* by which the ranges are; behind the last row that may follow this list */
     uint32_t first_pos;     /* of the first row */
+    bool is_packed;         /* beyond the trained context: what is selected will be moved */
     const float *q;         /* of the first row and the head's group (scan.h) */
     uint32_t n_rows, row_heads, group, k_dim;
     const KvPages *pages;

@@ -231,6 +231,7 @@ static bool plan_head(const LayerCall *call, uint32_t span, uint32_t kv_head, bo
     SelectQuery query = selector_query(call, span, kv_head);
     bool packed =
         is_packed(call, from, from->kind == ROWS_DECODE ? query.position + 1 : query.position + KV_PAGE_TOKENS);
+    query.is_packed = packed;
     *plan = from->plans[kv_head];
     wave->heads[at] = (PlannedHead){0};
     if (plan->recent != PLAN_ALL) {
