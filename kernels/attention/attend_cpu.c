@@ -9,6 +9,7 @@
 /* The sectors of a chunk that some row of a task sees, in order, and which of their keys each row sees. */
 typedef struct Chunk {
     uint32_t n_sectors, n_groups;
+    uint32_t next_listed; /* the first listed sector of later chunks, as an index into the list */
     const char *data[ATTEND_CHUNK_SECTORS];
     const KvLayout *layout[ATTEND_CHUNK_SECTORS];
     uint32_t number[ATTEND_CHUNK_SECTORS];              /* the logical sector */
@@ -102,6 +103,7 @@ static void find_sectors(const Job *job, Chunk *chunk, uint32_t number)
         add_sector(job, chunk, sector, is_listed);
         listed += is_listed;
     }
+    chunk->next_listed = listed;
     chunk->n_groups = (chunk->n_sectors + ATTEND_GROUP_SECTORS - 1) / ATTEND_GROUP_SECTORS;
     for (uint32_t s = 0; s < chunk->n_sectors; s++) {
         if (!chunk->is_scaled[s]) continue;
@@ -110,6 +112,23 @@ static void find_sectors(const Job *job, Chunk *chunk, uint32_t number)
         ISA(kv_unpack_scales)(chunk->data[s] + layout->k_scale_offset, to->k_scale + s * LANES, to->k_zero + s * LANES);
         ISA(kv_unpack_scales)(chunk->data[s] + layout->v_scale_offset, to->v_scale + s * LANES, to->v_zero + s * LANES);
     }
+}
+
+/*
+ * Listed sectors lie apart, so that no machine foresees them: while sector s of a chunk is unpacked, the keys or the
+ * values of the one that many after it in the list are fetched.
+ */
+static void prefetch_listed(const Job *job, const Chunk *chunk, uint32_t s, bool is_values)
+{
+    const AttendTask *task = job->task;
+    uint32_t i = chunk->next_listed + s, own_page = task->first_pos / KV_PAGE_TOKENS;
+    if (i >= task->plan->n_list || task->plan->list[i] / KV_PAGE_SECTORS > own_page) return;
+    const KvLayout *layout;
+    uint32_t sector = task->plan->list[i];
+    const char *data = kv_pages_slot(task->pages, sector / KV_PAGE_SECTORS, own_page, task->slot, &layout) +
+                       sector % KV_PAGE_SECTORS * layout->sector_bytes;
+    uint32_t begin = is_values ? layout->v_offset : 0, end = is_values ? layout->sector_bytes : layout->v_offset;
+    for (uint32_t at = begin; at < end; at += 64) __builtin_prefetch(data + at);
 }
 
 /* Query i of a task: heads of the group run fastest. */
@@ -210,6 +229,7 @@ static void read_keys(const Job *job, const Chunk *chunk, uint32_t first, uint32
     float cos_sin[KV_MAX_DIM];
     for (uint32_t s = first; s < first + n_sectors; s++) {
         float *keys = job->scratch.keys + (s - first) * LANES;
+        prefetch_listed(job, chunk, s, false);
         int64_t turn = (int64_t)chunk->position[s] - (int64_t)chunk->number[s] * KV_SECTOR_TOKENS;
         if (!chunk->is_moved[s]) {
             ISA(kv_unpack_keys)(chunk->layout[s], chunk->data[s], chunk->n_channels[s], keys);
@@ -303,8 +323,11 @@ static void weigh_chunk(const Job *job, const Chunk *chunk, float *partials)
     Tile tile;
     for (uint32_t g = 0; g < chunk->n_groups; g++) {
         uint32_t first = g * ATTEND_GROUP_SECTORS, n_sectors = group_sectors(chunk, g);
-        for (uint32_t s = 0; s < n_sectors; s++) ISA(kv_unpack_values)
-        (chunk->layout[first + s], chunk->data[first + s], job->scratch.values + s * sector_floats);
+        for (uint32_t s = first; s < first + n_sectors; s++) {
+            prefetch_listed(job, chunk, s, true);
+            float *values = job->scratch.values + (s - first) * sector_floats;
+            ISA(kv_unpack_values)(chunk->layout[s], chunk->data[s], values);
+        }
         for (uint32_t i = 0; i < job->n_queries; i += TILE_QUERIES)
             if (make_tile(job, chunk, g, i, partials, &tile))
                 weigh_queries(&tile, job->scratch.values, job->params->v_dim);

@@ -305,3 +305,58 @@ Test(test_attend_plans, shared_heads_equal_copies)
     paged_free(shared);
     paged_free(copies);
 }
+
+/* Sink and a recent range with a fixed beginning, at every offset in a page, for every distance from the query to it.
+ */
+Test(test_attend_plans, fixed_ranges_at_every_offset)
+{
+    char text[200];
+    const Tolerance close = {.abs = 2e-5, .rel = 1e-5, .min_cosine = 0.99999999};
+    Paged *paged = paged_new((PagedShape){KV_INT8, 3, 1, 16, 16}, TOKENS, 9);
+    for (uint32_t offset = 0; offset < KV_PAGE_TOKENS; offset++) {
+        const AttnPlan ways[] = {
+            {.sink = offset, .recent = PLAN_ALL, .recent_from = 200 + offset},
+            {.sink = 20, .recent = 40 + offset, .recent_from = 300},
+            {.recent = 1 + offset, .recent_from = TOKENS - 1 - offset * 3 % 64},
+        };
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            paged_set_plan(paged, ways[i]);
+            PagedRun ref = {.attend = kernels_ref()->attend}, cpu = {.attend = kernels_cpu()->attend};
+            PagedRows rows = {paged, TOKENS - 3 - offset, 3};
+            float *want = paged_attend(&ref, &rows, 1), *got = paged_attend(&cpu, &rows, 1);
+            cr_assert(compare_floats(got, want, 3 * 48, close, text, sizeof text), "offset %u, plan %zu: %s", offset, i,
+                      text);
+            free(want);
+            free(got);
+        }
+    }
+    paged_free(paged);
+}
+
+/* What 8-bit keys and values cost a list, and that vectors of one value divide by no zero. */
+Test(test_attend_plans, an_int8_list_stays_near_bf16)
+{
+    char text[200];
+    const Tolerance close = {.abs = 1, .min_cosine = 0.9999};
+    for (int is_constant = 0; is_constant < 2; is_constant++)
+        for (size_t i = 0; i < N_PLANS; i++) {
+            Paged *exact = new_paged(KV_BF16), *paged = new_paged(KV_INT8);
+            for (Paged *each = exact;; each = paged) {
+                if (is_constant)
+                    for (size_t j = 0; j < (size_t)TOKENS * KV_HEADS * DIM; j++)
+                        each->k[j] = each->v[j] = (float)(j / DIM % 5) - 2;
+                KvSpan all = paged_span(each, 0, TOKENS, 0);
+                KvStoreParams store = paged_store_params(each, &all, 1);
+                cr_assert(kv_store_ref(&store));
+                paged_set_plan(each, plans[i]);
+                if (each == paged) break;
+            }
+            float *want = attend(kernels_cpu(), exact, FIRST, ROWS, NULL);
+            float *got = attend(kernels_cpu(), paged, FIRST, ROWS, NULL);
+            cr_assert(compare_floats(got, want, ROWS * ROW_FLOATS, close, text, sizeof text), "plan %zu: %s", i, text);
+            free(want);
+            free(got);
+            paged_free(exact);
+            paged_free(paged);
+        }
+}
