@@ -304,6 +304,22 @@ static void put_recall(Page *page)
     put(page, "</table>\n");
 }
 
+static void put_estimates(Page *page)
+{
+    const Summary *s = page->report->summary;
+    if (!s->n_estimates) return;
+    put(page, "<h2>Estimates of what is left out</h2><table><tr><th>policy<th>rows<th>within a factor of 2<th>95 %%<th>"
+              "mean<th>truth</tr>\n");
+    for (uint32_t i = 0; i < s->n_estimates; i++) {
+        const EstimateSummary *e = &s->estimates[i];
+        put(page, "<tr>");
+        put_cell(page, e->policy);
+        put(page, "<td>%u</td><td>%.1f %%</td><td>%.1f to %.1f</td><td>%.2f %%</td><td>%.2f %%</td></tr>\n", e->n,
+            100 * e->within.value, 100 * e->within.low, 100 * e->within.high, 100 * e->estimated, 100 * e->missing);
+    }
+    put(page, "</table>\n");
+}
+
 bool report_html(const Report *report, Buffer *out, Error *error)
 {
     Page page = {.report = report, .out = out, .error = error};
@@ -321,6 +337,7 @@ bool report_html(const Report *report, Buffer *out, Error *error)
     }
     put_rows(&page);
     put_recall(&page);
+    put_estimates(&page);
     put(&page, "</body></html>\n");
     return !page.failed;
 }

@@ -127,13 +127,24 @@ static void put_recall(Out *out, cJSON *list, const RecallSummary *recall)
     put_number(out, object, "range_mass", recall->range_mass);
 }
 
+static void put_estimate(Out *out, cJSON *list, const EstimateSummary *estimate)
+{
+    cJSON *object = add_object(out, list);
+    put_text(out, object, "policy", estimate->policy);
+    put_number(out, object, "n", estimate->n);
+    put_interval(out, object, "within_factor_2", &estimate->within);
+    put_number(out, object, "estimated", estimate->estimated);
+    put_number(out, object, "missing", estimate->missing);
+}
+
 bool report_json(const Report *report, cJSON **ret_object, Error *error)
 {
-    static const char *const names[] = {"tasks", "policies", "rows", "recall"};
+    enum { N_LISTS = 5 };
+    static const char *const names[] = {"tasks", "policies", "rows", "recall", "estimates"};
     const Summary *s = report->summary;
-    cJSON *root = cJSON_CreateObject(), *lists[4];
+    cJSON *root = cJSON_CreateObject(), *lists[N_LISTS];
     Out out = {.failed = !root};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < N_LISTS; i++) {
         lists[i] = root ? cJSON_AddArrayToObject(root, names[i]) : NULL;
         out.failed |= !lists[i];
     }
@@ -142,6 +153,7 @@ bool report_json(const Report *report, cJSON **ret_object, Error *error)
         put_policy(&out, lists[1], &s->policies[i], report->rules);
     for (uint32_t i = 0; !out.failed && i < s->n_rows; i++) put_rows(&out, lists[2], &s->rows[i]);
     for (uint32_t i = 0; !out.failed && i < s->n_recalls; i++) put_recall(&out, lists[3], &s->recalls[i]);
+    for (uint32_t i = 0; !out.failed && i < s->n_estimates; i++) put_estimate(&out, lists[4], &s->estimates[i]);
     if (!out.failed) {
         *ret_object = root;
         return true;

@@ -93,8 +93,25 @@ static bool recall_text(const Report *report, Buffer *out, Error *error)
     return true;
 }
 
+static bool estimates_text(const Report *report, Buffer *out, Error *error)
+{
+    const Summary *summary = report->summary;
+    if (!summary->n_estimates) return true;
+    if (!buffer_append_text(out, "\nEstimates of the attention mass left out: within a factor of 2, mean, truth\n",
+                            error))
+        return false;
+    for (uint32_t i = 0; i < summary->n_estimates; i++) {
+        const EstimateSummary *e = &summary->estimates[i];
+        if (!buffer_printf(out, error, "         %-40s %5.1f %% [%5.1f, %5.1f] of %4u  %6.2f %%  %6.2f %%\n", e->policy,
+                           100 * e->within.value, 100 * e->within.low, 100 * e->within.high, e->n, 100 * e->estimated,
+                           100 * e->missing))
+            return false;
+    }
+    return true;
+}
+
 bool report_text(const Report *report, Buffer *out, Error *error)
 {
     return tasks_text(report, out, error) && policies_text(report, out, error) && rows_text(report, out, error) &&
-           recall_text(report, out, error);
+           recall_text(report, out, error) && estimates_text(report, out, error);
 }

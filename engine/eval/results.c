@@ -49,10 +49,19 @@ static const Member recall_members[] = {
     {"best_mass", MEMBER_REAL}, {"range_mass", MEMBER_REAL}, {NULL, 0},
 };
 
+static const Member estimates_members[] = {
+    {"policy", MEMBER_TEXT},
+    {"position", MEMBER_COUNT},
+    {"estimated", MEMBER_REALS},
+    {"missing", MEMBER_REALS},
+    {NULL, 0},
+};
+
 static const struct {
     const char *name;
     const Member *members;
-} lists[] = {{"answers", answers_members}, {"rows", rows_members}, {"recall", recall_members}};
+} lists[] = {
+    {"answers", answers_members}, {"rows", rows_members}, {"recall", recall_members}, {"estimates", estimates_members}};
 enum { N_LISTS = sizeof lists / sizeof *lists };
 
 static bool no_memory(Error *error)
@@ -275,11 +284,21 @@ const cJSON *results_rows(const Results *results, const RowsKey *key)
     return item;
 }
 
-bool results_has_recall(const Results *results, const char *policy, uint32_t position)
+static bool has_position(const Results *results, const char *list, const char *policy, uint32_t position)
 {
-    for (const cJSON *item = first_item(results, "recall"); item; item = item->next)
+    for (const cJSON *item = first_item(results, list); item; item = item->next)
         if (results_number(item, "position") == position && has_text(item, "policy", policy)) return true;
     return false;
+}
+
+bool results_has_recall(const Results *results, const char *policy, uint32_t position)
+{
+    return has_position(results, "recall", policy, position);
+}
+
+bool results_has_estimates(const Results *results, const char *policy, uint32_t position)
+{
+    return has_position(results, "estimates", policy, position);
 }
 
 /* An item on its way: the first failure sticks. */
@@ -419,4 +438,13 @@ bool results_add_recall(Results *results, const RecallCell *cell, Error *error)
     put_number(&maker, "best_mass", cell->best_mass);
     put_number(&maker, "range_mass", cell->range_mass);
     return finish(results, "recall", &maker, error);
+}
+
+bool results_add_estimates(Results *results, const EstimatesCell *cell, Error *error)
+{
+    Maker maker = start(cell->policy);
+    put_number(&maker, "position", cell->position);
+    put_reals(&maker, "estimated", cell->n, real_at, cell->estimated);
+    put_reals(&maker, "missing", cell->n, real_at, cell->missing);
+    return finish(results, "estimates", &maker, error);
 }

@@ -2,7 +2,7 @@
 /*
  * What eval has measured so far, as one JSON document: raw answers and rows, so that pairs can be compared, and work
  * that was broken off goes on where it ended. Files are read with care and written whole or not at all. One thread.
- *   {"longwave_eval": 1, "identity": {...}, "answers": [...], "rows": [...], "recall": [...]}
+ *   {"longwave_eval": 1, "identity": {...}, "answers": [...], "rows": [...], "recall": [...], "estimates": [...]}
  */
 #pragma once
 #include "base/error.h"
@@ -78,6 +78,17 @@ typedef struct RecallCell {
 LW_CHECK bool results_add_recall(Results *results, const RecallCell *cell, Error *error);
 /* Is there any recall of the policy at the position? */
 bool results_has_recall(const Results *results, const char *policy, uint32_t position);
+
+/* Of decoded rows, means over layers and heads that select: what probes say is left out of the attention, and what is.
+ */
+typedef struct EstimatesCell {
+    const char *policy;
+    uint32_t position, n;
+    const double *estimated, *missing; /* [n] */
+} EstimatesCell;
+
+LW_CHECK bool results_add_estimates(Results *results, const EstimatesCell *cell, Error *error);
+bool results_has_estimates(const Results *results, const char *policy, uint32_t position);
 
 /* Members that a reader has checked already. */
 double results_number(const cJSON *item, const char *name);

@@ -117,12 +117,57 @@ static bool measure_recall(Walk *walk, uint32_t policy, Error *error)
     return ok;
 }
 
+/* Row by row, so that what the engine adds up can be told apart. */
+static bool audit_rows(Walk *walk, SeqId seq, EstimatesCell *cell, Error *error)
+{
+    Engine *engine = walk->run->engine;
+    AttentionStats before = {0};
+    for (uint32_t r = 0; r < walk->n_rows; r++) {
+        float *logits;
+        const BatchSpan span = {seq, 0, 1, walk->position + r, LOGITS_NONE, ROWS_DECODE};
+        if (!engine_forward(engine, &(Batch){walk->run->text + walk->position + r, 1, &span, 1}, &logits, error))
+            return false;
+        AttentionStats now = engine_seq_attention(engine, seq, ROWS_DECODE);
+        double n = (double)(now.n_audits - before.n_audits);
+        if (n > 0) {
+            walk->kl[cell->n] = (now.audited_estimate - before.audited_estimate) / n;
+            walk->nll[cell->n++] = (now.audited_mass - before.audited_mass) / n;
+        }
+        before = now;
+    }
+    return true;
+}
+
+/* Rows that are decoded once more, all of them audited. */
+static bool measure_estimates(Walk *walk, uint32_t policy, Error *error)
+{
+    const EvalRun *run = walk->run;
+    AttnPolicy audited = *engine_policy(run->engine, run->policies[policy].id);
+    if (!audited.selection.n_probes || results_has_estimates(run->results, run->policies[policy].name, walk->position))
+        return true;
+    EstimatesCell cell = {
+        .policy = run->policies[policy].name, .position = walk->position, .estimated = walk->kl, .missing = walk->nll};
+    SeqId fork;
+    PolicyId id;
+    uint32_t reader = walk->reader[policy];
+    audited.selection.audit_interval = 1;
+    if (!engine_policy_intern(run->engine, &audited, &id, error)) return false;
+    bool ok = ask_fork(run->engine, walk->seqs[reader], run->policies[reader].id, id, &fork, error);
+    if (ok) {
+        ok = audit_rows(walk, fork, &cell, error) && results_add_estimates(run->results, &cell, error);
+        engine_seq_close(run->engine, fork);
+    }
+    engine_policy_release(run->engine, id);
+    return ok;
+}
+
 static bool measure_policy(Walk *walk, uint32_t policy, Error *error)
 {
     const EvalRun *run = walk->run;
     bool is_dense_prompt = ask_reads_alike(run->engine, run->policies[0].id, run->policies[policy].id, run->n_text);
     return measure_kind(walk, policy, ROWS_DECODE, error) &&
-           (is_dense_prompt || measure_kind(walk, policy, ROWS_PREFILL, error)) && measure_recall(walk, policy, error);
+           (is_dense_prompt || measure_kind(walk, policy, ROWS_PREFILL, error)) &&
+           measure_recall(walk, policy, error) && measure_estimates(walk, policy, error);
 }
 
 static bool measure_position(Walk *walk, Error *error)
@@ -160,6 +205,9 @@ static bool is_done(const Walk *walk)
         const RowsKey key = {run->policies[p].name, "decode", walk->position};
         bool selects = run->recall_stride && engine_policy(run->engine, run->policies[p].id)->selection.n_stages;
         if (!results_rows(run->results, &key)) return false;
+        if (engine_policy(run->engine, run->policies[p].id)->selection.n_probes &&
+            !results_has_estimates(run->results, run->policies[p].name, walk->position))
+            return false;
         if (selects && !results_has_recall(run->results, run->policies[p].name, walk->position)) return false;
     }
     return true;

@@ -294,12 +294,44 @@ static bool make_recalls(const Results *results, Arena *arena, Summary *summary,
     return true;
 }
 
+static EstimateSummary *find_estimate(Summary *summary, const char *policy)
+{
+    for (uint32_t i = 0; i < summary->n_estimates; i++)
+        if (!strcmp(summary->estimates[i].policy, policy)) return &summary->estimates[i];
+    EstimateSummary *estimate = &summary->estimates[summary->n_estimates++];
+    *estimate = (EstimateSummary){.policy = policy};
+    return estimate;
+}
+
+static bool make_estimates(const Results *results, Arena *arena, Summary *summary, Error *error)
+{
+    const cJSON *list = list_of(results, "estimates"), *item;
+    summary->estimates = arena_array(arena, (size_t)cJSON_GetArraySize(list) + 1, sizeof *summary->estimates);
+    if (!summary->estimates) return no_memory(error);
+    cJSON_ArrayForEach(item, list)
+    {
+        EstimateSummary *to = find_estimate(summary, results_text(item, "policy"));
+        const cJSON *estimated = cJSON_GetObjectItemCaseSensitive(item, "estimated")->child;
+        const cJSON *missing = cJSON_GetObjectItemCaseSensitive(item, "missing")->child;
+        for (; estimated; estimated = estimated->next, missing = missing->next) {
+            double x = estimated->valuedouble, y = missing->valuedouble;
+            to->n++;
+            to->n_within += x >= y / 2 && x <= 2 * y;
+            to->estimated += (x - to->estimated) / to->n;
+            to->missing += (y - to->missing) / to->n;
+        }
+        to->within = stats_share(to->n_within, to->n);
+    }
+    return true;
+}
+
 bool summary_make(const Results *results, const char *dense, const SummaryRules *rules, Arena *arena,
                   Summary *ret_summary, Error *error)
 {
     Summary summary = {0};
     if (!make_tasks(results, dense, rules, arena, &summary, error) || !make_policies(rules, arena, &summary, error) ||
-        !make_rows(results, arena, &summary, error) || !make_recalls(results, arena, &summary, error))
+        !make_rows(results, arena, &summary, error) || !make_recalls(results, arena, &summary, error) ||
+        !make_estimates(results, arena, &summary, error))
         return false;
     *ret_summary = summary;
     return true;

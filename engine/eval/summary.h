@@ -50,12 +50,21 @@ typedef struct RecallSummary {
     double recall, mass, best_mass, range_mass;
 } RecallSummary;
 
+/* How good the estimates of what lists leave out are, over all positions. */
+typedef struct EstimateSummary {
+    const char *policy;
+    uint32_t n, n_within;
+    Interval within;           /* rows whose estimate is at least half and at most twice the truth */
+    double estimated, missing; /* mean */
+} EstimateSummary;
+
 typedef struct Summary {
     TaskSummary *tasks;
     PolicySummary *policies;
     RowsSummary *rows;
     RecallSummary *recalls;
-    uint32_t n_tasks, n_policies, n_rows, n_recalls;
+    EstimateSummary *estimates;
+    uint32_t n_tasks, n_policies, n_rows, n_recalls, n_estimates;
 } Summary;
 
 typedef struct SummaryRules {

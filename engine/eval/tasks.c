@@ -64,10 +64,15 @@ static void draw_number(Making *making, char *out)
     out[1 + n] = '\0';
 }
 
-/* Where the i-th line of a needle stands: beside the first one, or anywhere behind it. */
+/*
+ * Where the i-th line of a needle stands: beside the first one, or anywhere behind it, but not in the last tenth, where
+ * every policy sees it.
+ */
 static double depth_of(Making *making, double depth, uint32_t i)
 {
-    return i == 0 || making->knobs->near ? depth : depth + (1 - depth) * rng_unit(&making->draft.rng);
+    static const double end = 0.9;
+    bool stays = i == 0 || making->knobs->near || depth >= end;
+    return stays ? depth : depth + (end - depth) * rng_unit(&making->draft.rng);
 }
 
 /* The needle, as often as the knob says. */

@@ -13,7 +13,7 @@ typedef struct TaskKnobs {
     uint32_t distractors; /* lines like those of a question that nobody asks for, for each question */
     uint32_t hops;        /* variables: names between the one that is asked for and its number */
     uint32_t repeats;     /* words: how often the common one comes; else: how often a needle is said */
-    uint32_t near;        /* 1: the lines of a needle stand together; 0: all but the first anywhere behind it */
+    uint32_t near;        /* 1: the lines of a needle stand together; 0: all but the first somewhere behind it */
     uint32_t needles;     /* in a prompt; questions ask for each several times, in other words; 0: one a question */
 } TaskKnobs;
 

@@ -89,6 +89,15 @@ Test(test_eval, policies_are_compared_with_dense)
     const TaskSummary *task = summary_task(s, full, "passkey:repeats=1", LENGTH);
     cr_assert(task->log_prob_change.value == 0 && task->change.value == 0);
     cr_assert_neq(summary_task(s, few, "passkey:repeats=1", LENGTH)->log_prob_change.value, 0);
+    cr_assert_eq(s->n_estimates, 2); /* of one that leaves nothing out there are none to be right or wrong */
+    for (uint32_t i = 0; i < s->n_estimates; i++) {
+        const EstimateSummary *e = &s->estimates[i];
+        bool is_few = !strcmp(e->policy, few);
+        cr_assert_eq(e->n, is_few ? 12 : 0);
+        if (!is_few) continue;
+
+        cr_assert(e->missing > 0 && e->missing < 1 && e->estimated > e->missing / 4 && e->estimated < 4 * e->missing);
+    }
     cr_assert_eq(s->n_recalls, 2);
     for (uint32_t i = 0; i < s->n_recalls; i++) {
         const RecallSummary *r = &s->recalls[i];

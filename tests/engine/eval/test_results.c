@@ -33,6 +33,9 @@ static Results some_results(void)
     results_maker_rows(&results, (RowsKey){"pages", "decode", 900}, 8, 0.75);
     const RecallCell first = {"pages", 500, 0, 1, 1, 0.5, 1, 0.25}, second = {"pages", 500, 1, 3, 0.2, 0.9, 1, 0.25};
     cr_assert(results_add_recall(&results, &first, &error) && results_add_recall(&results, &second, &error));
+    const double estimated[] = {0.1, 0.2, 0.3, 0.05}, missing[] = {0.1, 0.5, 0.16, 0.101};
+    const EstimatesCell estimates = {"pages", 500, 4, estimated, missing};
+    cr_assert(results_add_estimates(&results, &estimates, &error));
     return results;
 }
 
@@ -138,6 +141,8 @@ Test(test_results, pairs_are_found_by_their_keys)
     }
     cr_assert(s.n_recalls == 1 && s.recalls[0].n == 4 && fabs(s.recalls[0].recall - 0.4) < 1e-9);
     cr_assert(fabs(s.recalls[0].mass - 0.8) < 1e-9);
+    cr_assert(s.n_estimates == 1 && s.estimates[0].n == 4 && s.estimates[0].n_within == 2);
+    cr_assert(fabs(s.estimates[0].estimated - 0.1625) < 1e-9 && fabs(s.estimates[0].missing - 0.21525) < 1e-9);
     arena_done(&arena);
     results_done(&results);
 }
