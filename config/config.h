@@ -55,13 +55,14 @@ typedef struct Config {
     ConfigShare gpu_memory;
     bool deterministic;
     bool has_kv_type, has_prefill_chunk, has_max_batch_tokens; /* given: the device has no say then */
-    const char *alias;    /* several names are separated by commas; NULL: the file's general.name */
-    uint32_t context;     /* 0: the model's */
-    uint32_t threads;     /* 0: all available */
-    uint64_t host_memory; /* bytes of all keys and values together */
-    uint64_t swap_memory; /* bytes of copies of those that had to give way */
-    const char *roles;    /* NAME=PATH[,NAME=PATH...]; NULL: none */
-    const char *kv_type;  /* one name, or CLASS=TYPE[,CLASS=TYPE...]: the engine knows which there are */
+    const char *alias;     /* several names are separated by commas; NULL: the file's general.name */
+    uint32_t context;      /* 0: the model's */
+    uint32_t threads;      /* 0: all available */
+    uint64_t host_memory;  /* bytes of all keys and values together */
+    uint64_t swap_memory;  /* bytes of copies of those that had to give way */
+    const char *attention; /* a preset, or auto */
+    const char *roles;     /* NAME=PATH[,NAME=PATH...]; NULL: none */
+    const char *kv_type;   /* one name, or CLASS=TYPE[,CLASS=TYPE...]: the engine knows which there are */
     /* server */
     const char *host; /* or "unix:PATH" */
     uint16_t port;

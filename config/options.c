@@ -64,6 +64,10 @@ const ConfigOption config_options[] = {
     {"swap_memory", .kind = OPTION_BYTES, FIELD(swap_memory), .fallback = "1G", .max = 1ull << 46, .section = "model",
      .commands = CMD_SERVE, .metavar = "SIZE",
      .help = "memory for copies of keys and values that cannot be computed again while their request has to wait"},
+    {"attention", .kind = OPTION_TEXT, FIELD(attention), .fallback = "auto", .section = "model", .commands = CMD_SERVE,
+     .metavar = "PRESET",
+     .help = "how requests attend that do not say it: dense, lserve-4k, lserve-8k, hip-3k, hip-5k, hip-3k-fast, "
+             "hip-3k-flash; auto: dense, until this model file has a certificate"},
     {"roles", .kind = OPTION_TEXT, FIELD(roles), .shown = "none", .section = "model", .commands = CMD_SERVE | CMD_EVAL,
      .metavar = "NAME=PATH[,NAME=PATH...]",
      .help = "files of head roles, which requests choose by name: heads that stream see the first and the last tokens"},

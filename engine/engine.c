@@ -30,6 +30,8 @@ static bool check_params(const EngineParams *params, Error *error)
 /* Is there a policy that tells queries beyond the trained context of no positions beyond it? */
 static bool moves_keys(const EngineParams *params)
 {
+    const AttnPolicy *preset = params->attention ? preset_find(params->attention) : NULL;
+    if (preset && preset->positions == POSITIONS_PACKED) return true;
     for (uint32_t i = 0; params->policies && i < params->n_policies; i++)
         if (params->policies[i].positions != POSITIONS_TRUE) return true;
     return false;

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "engine/kv/kv_seq.h"
 #include "engine/model/block.h"
+#include "engine/select/presets.h"
 #include "engine/select/roles.h"
 #include "engine/select/selector.h"
 #include "engine/select/wavelength.h"
@@ -77,6 +78,7 @@ struct Engine {
     Arena arena;                         /* of policies that were read from files */
     PolicySlot *policies;                /* [n_policies] of POLICY_MAX_SLOTS, by policy_slot */
     uint32_t n_policies, n_own_policies; /* the first of them were there when it was opened, and stay */
+    PolicyId default_policy;
     uint64_t policy_clock;
     KvClassTable classes;
     KvMemory *memory;

@@ -52,8 +52,25 @@ void policies_fill(Engine *engine)
     for (uint32_t i = 0; i < engine->n_policies; i++) fill_plans(engine, i);
 }
 
+/* The policies [*n] and the preset that is the default behind them. */
+static bool add_default(Engine *engine, const AttnPolicy **policies, uint32_t *n, Error *error)
+{
+    const char *name = engine->params.attention;
+    if (!name || !strcmp(name, "auto") || !strcmp(name, "dense")) return true;
+    const AttnPolicy *preset = preset_find(name);
+    if (!preset) return error_set_param(error, ERR_INVALID, "attention", "attention '%.40s' is not known", name);
+    AttnPolicy *all = arena_array(&engine->arena, (size_t)*n + 1, sizeof *all);
+    if (!all) return error_set(error, ERR_NO_MEMORY, "no memory for attention policies");
+    memcpy(all, *policies, *n * sizeof *all);
+    all[*n] = *preset;
+    engine->default_policy = (*n)++;
+    *policies = all;
+    return true;
+}
+
 bool policies_open(Engine *engine, const AttnPolicy *policies, uint32_t n, Error *error)
 {
+    if (!add_default(engine, &policies, &n, error)) return false;
     if (n < 1 || n > ROLES_MAX_POLICIES || policies[0].roles)
         return error_set_param(error, ERR_INVALID, "roles", "%u attention policies: from 1 to %d, the first dense", n,
                                ROLES_MAX_POLICIES);
@@ -106,6 +123,11 @@ static uint32_t find_place(const Engine *engine)
         if (slot->n_users == 0 && (best == UINT32_MAX || slot->last_use < engine->policies[best].last_use)) best = i;
     }
     return best;
+}
+
+PolicyId engine_default_policy(const Engine *engine)
+{
+    return engine->default_policy;
 }
 
 bool engine_policy_intern(Engine *engine, const AttnPolicy *policy, PolicyId *ret_policy, Error *error)

@@ -160,20 +160,41 @@ static void write_cache(const ApiAnswer *answer, JsonOut *out)
               divergence->reason);
 }
 
+/* Means over the decoded rows and their heads, of layers without a sliding window. */
+static void write_attention(const ApiAnswer *answer, JsonOut *out)
+{
+    const AttentionStats *stats = &answer->timings.attention;
+    json_raw(out, "\"attention\":{\"preset\":");
+    json_string(out, answer->attention.preset);
+    json_raw(out, ",\"roles\":");
+    if (answer->attention.roles)
+        json_string(out, answer->attention.roles);
+    else
+        json_raw(out, "null");
+    if (stats->n_queries)
+        json_rawf(out, ",\"tokens_attended\":%.1f,\"tokens_of_context\":%.1f",
+                  (double)stats->n_tokens / (double)stats->n_queries,
+                  (double)stats->n_context / (double)stats->n_queries);
+    if (stats->context_bytes)
+        json_rawf(out, ",\"bytes_read\":%llu,\"bytes_of_context\":%llu",
+                  (unsigned long long)(stats->kv_bytes + stats->select_bytes),
+                  (unsigned long long)stats->context_bytes);
+    if (stats->n_estimates)
+        json_rawf(out, ",\"missing_mass\":%.6f", stats->estimated_mass / (double)stats->n_estimates);
+    if (stats->n_audits)
+        json_rawf(out, ",\"audited_missing_mass\":%.6f", stats->audited_mass / (double)stats->n_audits);
+    json_raw(out, "}");
+}
+
 static void write_longwave(const ApiAnswer *answer, JsonOut *out)
 {
     json_raw(out, ",\"longwave\":{");
     write_timings(answer, out);
     json_raw(out, ",");
     write_cache(answer, out);
-    json_raw(out, ",\"attention\":{\"preset\":");
-    json_string(out, answer->policy.preset);
-    json_raw(out, ",\"roles\":");
-    if (answer->policy.roles)
-        json_string(out, answer->policy.roles);
-    else
-        json_raw(out, "null");
-    json_raw(out, "}}");
+    json_raw(out, ",");
+    write_attention(answer, out);
+    json_raw(out, "}");
 }
 
 static void write_usage(const ApiAnswer *answer, JsonOut *out)

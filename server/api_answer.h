@@ -48,7 +48,7 @@ typedef struct ApiAnswer {
     ApiChoice *choices;
     RequestTimings timings;   /* summed over the requests that are done */
     ApiDivergence divergence; /* of the first prompt */
-    ServedPolicy policy;      /* borrowed */
+    ServedPolicy attention;   /* borrowed */
 } ApiAnswer;
 
 /* The caller has filled the plain fields. */

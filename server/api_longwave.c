@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define ATTENTION "longwave.attention"
+enum { MAX_BUDGET = 1 << 28, MAX_REFRESH = 1 << 20, MAX_WAVES = 1 << 20 };
 
 /* Every member changes something, so an unknown one is no detail to pass over. */
 static bool refuse_member(const char *object, const cJSON *item, Error *error)
@@ -14,11 +15,74 @@ static bool refuse_member(const char *object, const cJSON *item, Error *error)
     return error_set_param(error, ERR_UNSUPPORTED, path, "'%s' is not supported", path);
 }
 
+static bool read_budget(const cJSON *item, AttnWish *wish, Error *error)
+{
+    int64_t budget;
+    if (!json_get_int(item, ATTENTION ".budget", 1, MAX_BUDGET, &budget, error)) return false;
+    wish->budget = (uint32_t)budget;
+    return true;
+}
+
+/* Decode steps, of each stage. */
+static bool read_refresh(const cJSON *item, AttnWish *wish, Error *error)
+{
+    size_t n = 0;
+    if (!json_get_array(item, ATTENTION ".refresh", SELECT_MAX_STAGES, &n, error)) return false;
+    if (n == 0) return error_set_param(error, ERR_INVALID, ATTENTION ".refresh", "'" ATTENTION ".refresh' is empty");
+    for (const cJSON *each = item->child; each; each = each->next) {
+        int64_t steps;
+        if (!json_get_int(each, ATTENTION ".refresh", 1, MAX_REFRESH, &steps, error)) return false;
+        wish->refresh[wish->n_refresh++] = (uint32_t)steps;
+    }
+    return true;
+}
+
+static bool read_wavelength(const cJSON *item, AttnWish *wish, Error *error)
+{
+    if (!json_get_object(item, ATTENTION ".wavelength", error)) return false;
+    wish->has_wavelength = true;
+    for (const cJSON *member = item->child; member; member = member->next) {
+        double *k = !strcmp(member->string, "prefill")  ? &wish->k_prefill
+                    : !strcmp(member->string, "decode") ? &wish->k_decode
+                                                        : NULL;
+        if (!k) return refuse_member(ATTENTION ".wavelength", member, error);
+        char path[64];
+        snprintf(path, sizeof path, ATTENTION ".wavelength.%s", member->string);
+        if (!cJSON_IsNull(member) && !json_get_real(member, path, 0, MAX_WAVES, k, error)) return false;
+    }
+    return true;
+}
+
+static bool read_positions(const cJSON *item, AttnWish *wish, Error *error)
+{
+    const char *name = NULL;
+    if (!json_get_string(item, ATTENTION ".positions", &name, error)) return false;
+    wish->has_positions = true;
+    wish->positions = strcmp(name, "packed") ? POSITIONS_TRUE : POSITIONS_PACKED;
+    return !strcmp(name, "packed") || !strcmp(name, "true") ||
+           error_set_param(error, ERR_INVALID, ATTENTION ".positions",
+                           "'" ATTENTION ".positions' is neither 'true' nor 'packed'");
+}
+
+static bool read_preset(const cJSON *item, ApiLongwave *longwave, Error *error)
+{
+    return json_get_string(item, ATTENTION ".preset", &longwave->preset, error);
+}
+
 static bool read_attention_member(const cJSON *item, ApiLongwave *longwave, Error *error)
 {
+    static const struct {
+        const char *name;
+        bool (*read)(const cJSON *item, AttnWish *wish, Error *error);
+    } members[] = {{"budget", read_budget},
+                   {"refresh", read_refresh},
+                   {"wavelength", read_wavelength},
+                   {"positions", read_positions}};
     if (cJSON_IsNull(item)) return true;
-    if (!strcmp(item->string, "preset")) return json_get_string(item, ATTENTION ".preset", &longwave->preset, error);
+    if (!strcmp(item->string, "preset")) return read_preset(item, longwave, error);
     if (!strcmp(item->string, "roles")) return json_get_string(item, ATTENTION ".roles", &longwave->roles, error);
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        if (!strcmp(item->string, members[i].name)) return members[i].read(item, &longwave->attention, error);
     return refuse_member(ATTENTION, item, error);
 }
 
@@ -56,35 +120,77 @@ static bool same(const char *a, const char *b)
     return !a || !b ? a == b : !strcmp(a, b);
 }
 
-/* "'dense', 'dense' with roles 'a'" into text, as far as there is room. */
-static void list_policies(const ServedPolicy *policies, uint32_t n_policies, char *text, size_t room)
+/* "'dense', 'dense' with roles 'a', 'hip-3k'" into text, as far as there is room. */
+static void list_policies(const ServedPolicies *policies, char *text, size_t room)
 {
     size_t n = 0;
-    for (uint32_t i = 0; i < n_policies && n < room; i++) {
-        const char *comma = i ? ", " : "", *roles = policies[i].roles;
-        int more = roles
-                       ? snprintf(text + n, room - n, "%s'%.40s' with roles '%.40s'", comma, policies[i].preset, roles)
-                       : snprintf(text + n, room - n, "%s'%.40s'", comma, policies[i].preset);
+    for (uint32_t i = 0; i < policies->n && n < room; i++) {
+        const char *comma = i ? ", " : "", *preset = policies->list[i].preset, *roles = policies->list[i].roles;
+        int more = roles ? snprintf(text + n, room - n, "%s'%.40s' with roles '%.40s'", comma, preset, roles)
+                         : snprintf(text + n, room - n, "%s'%.40s'", comma, preset);
+        n += more > 0 ? (size_t)more : 0;
+    }
+    for (size_t i = 0; preset_name_at(i) && n < room; i++) {
+        int more = snprintf(text + n, room - n, ", '%.40s'", preset_name_at(i));
         n += more > 0 ? (size_t)more : 0;
     }
 }
 
-bool api_longwave_policy(const ApiLongwave *longwave, const ServedPolicy *policies, uint32_t n, uint32_t *ret_policy,
-                         Error *error)
+static bool refuse_policy(const char *preset, const char *roles, const ServedPolicies *policies, Error *error)
 {
-    const char *preset = longwave->preset && strcmp(longwave->preset, "auto") ? longwave->preset : policies[0].preset;
-    char known[256] = "";
-    for (uint32_t i = 0; i < n; i++)
-        if (same(policies[i].preset, preset) && same(policies[i].roles, longwave->roles)) {
-            *ret_policy = i;
-            return true;
-        }
-    list_policies(policies, n, known, sizeof known);
-    if (longwave->roles)
+    char known[320] = "";
+    list_policies(policies, known, sizeof known);
+    if (roles)
         return error_set_param(error, ERR_INVALID, ATTENTION,
                                "'" ATTENTION "' asks for '%.40s' with roles '%.40s'; "
                                "this server has %s",
-                               preset, longwave->roles, known);
+                               preset, roles, known);
     return error_set_param(error, ERR_INVALID, ATTENTION, "'" ATTENTION "' asks for '%.40s'; this server has %s",
                            preset, known);
+}
+
+/* policies->n: it is not there. */
+static uint32_t find_policy(const ServedPolicies *policies, const char *preset, const char *roles)
+{
+    uint32_t i = 0;
+    while (i < policies->n && !(same(policies->list[i].preset, preset) && same(policies->list[i].roles, roles))) i++;
+    return i;
+}
+
+/* Does the engine take it? Whatever roles may stream, they are there. */
+static bool check_wish(ApiAttention *attention, Error *error)
+{
+    static const HeadRoles some = {"", NULL};
+    AttnPolicy base = {.name = "dense", .roles = attention->name.roles ? &some : NULL}, policy;
+    if (!wish_apply(&attention->wish, &base, &policy, error)) return false;
+    attention->is_packed = policy.positions == POSITIONS_PACKED;
+    return true;
+}
+
+bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *policies, ApiAttention *ret_attention,
+                            Error *error)
+{
+    const ServedPolicy *fallback = &policies->list[policies->fallback];
+    bool is_named = longwave->preset && strcmp(longwave->preset, "auto");
+    const char *preset = is_named ? longwave->preset : fallback->preset;
+    ApiAttention attention = {.wish = longwave->attention, .name = {preset, longwave->roles}};
+    const AttnPolicy *known = preset_find(preset);
+    if (known) attention.wish.preset = attention.name.preset = known->name;
+    attention.policy = find_policy(policies, preset, longwave->roles);
+    bool is_own = attention.policy < policies->n;
+    if (is_own) attention.name = policies->list[attention.policy];
+    AttnWish rest = attention.wish;
+    rest.preset = NULL;
+    if (is_own && wish_is_plain(&rest)) {
+        attention.is_packed = known && known->positions == POSITIONS_PACKED;
+        attention.wish = rest;
+        *ret_attention = attention;
+        return true;
+    }
+    attention.policy = find_policy(policies, "dense", longwave->roles);
+    if (!known || attention.policy == policies->n) return refuse_policy(preset, longwave->roles, policies, error);
+    attention.name.roles = policies->list[attention.policy].roles;
+    if (!check_wish(&attention, error)) return false;
+    *ret_attention = attention;
+    return true;
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The extension object "longwave" of a request: how to attend, and what to tell meanwhile. Pool thread. */
 #pragma once
+#include "scheduler/messages.h"
 #include "server/api_json.h"
 
 typedef struct ApiLongwave {
     const char *preset, *roles; /* of attention; NULL: the server's own choice; borrowed */
+    AttnWish attention;         /* the rest of it */
     bool progress;              /* progress chunks in a stream */
 } ApiLongwave;
 
@@ -15,6 +17,19 @@ typedef struct ServedPolicy {
     const char *preset, *roles; /* roles NULL: none */
 } ServedPolicy;
 
-/* *ret_policy: the one asked for among policies [n >= 1]; what is not there is refused with a list of what is. */
-LW_CHECK bool api_longwave_policy(const ApiLongwave *longwave, const ServedPolicy *policies, uint32_t n,
-                                  uint32_t *ret_policy, Error *error);
+typedef struct ServedPolicies {
+    const ServedPolicy *list; /* [n >= 1], the first dense */
+    uint32_t n, fallback;     /* of requests that say nothing */
+} ServedPolicies;
+
+/* What a request comes to. */
+typedef struct ApiAttention {
+    uint32_t policy; /* of the list; whose roles it has, when there is a wish beyond */
+    AttnWish wish;
+    ServedPolicy name;
+    bool is_packed; /* positions beyond the trained context are not told */
+} ApiAttention;
+
+/* What cannot be served is refused with the field's name, an unknown preset with a list of what there is. */
+LW_CHECK bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *policies,
+                                     ApiAttention *ret_attention, Error *error);

@@ -114,9 +114,13 @@ static bool run_save(ApiJob *job, Error *error)
     SessionWait *wait = job->user;
     ApiParams params;
     TokenList tokens = {0};
-    bool ok =
-        read_tokens(job, &tokens, &params, error) &&
-        api_longwave_policy(&params.longwave, job->model->policies, job->model->n_policies, &wait->call->policy, error);
+    ApiAttention attention = {0};
+    bool ok = read_tokens(job, &tokens, &params, error) &&
+              api_longwave_attention(&params.longwave, &job->model->policies, &attention, error);
+    if (ok && !wish_is_plain(&attention.wish))
+        ok = error_set_param(error, ERR_UNSUPPORTED, "longwave.attention",
+                             "sessions are kept of the ways to attend that this server was started with");
+    wait->call->policy = attention.policy;
     if (ok && (!tokens.n || tokens.n > job->model->context))
         ok = error_set_param(error, tokens.n ? ERR_CONTEXT_LENGTH : ERR_INVALID, "prompt",
                              "there are %zu tokens; 1 to %u are possible", tokens.n, job->model->context);

@@ -150,6 +150,12 @@ static void observe_timings(Metrics *metrics, const RequestTimings *timings)
                     (double)(timings->queue_usec + timings->prefill_usec + timings->decode_usec) / 1e6);
     metrics_observe(metrics, METRICS_PROMPT_TOKENS, timings->prompt_tokens);
     metrics_observe(metrics, METRICS_GENERATION_TOKENS, timings->completion_tokens);
+    const AttentionStats *attention = &timings->attention;
+    attention_stats_add(&metrics->attention, attention);
+    if (attention->n_estimates)
+        metrics_observe(metrics, METRICS_MISSING_MASS, attention->estimated_mass / (double)attention->n_estimates);
+    if (attention->n_audits)
+        metrics_observe(metrics, METRICS_AUDITED_MASS, attention->audited_mass / (double)attention->n_audits);
 }
 
 static void add_timings(RequestTimings *sum, const RequestTimings *timings)
@@ -161,6 +167,7 @@ static void add_timings(RequestTimings *sum, const RequestTimings *timings)
     sum->cached_tokens += timings->cached_tokens;
     sum->completion_tokens += timings->completion_tokens;
     sum->n_preempted += timings->n_preempted;
+    attention_stats_add(&sum->attention, &timings->attention);
 }
 
 static void set_divergence(Generation *generation, const RequestTimings *timings)

@@ -26,8 +26,7 @@ bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *
     GenerationPlan *plan = job->user;
     if (!api_params_read(job->json, route, tok_n_vocab(job->model->tokenizer), ret_params, error)) return false;
     if (!find_model(job, ret_params->model, &plan->model, error)) return false;
-    if (!api_longwave_policy(&ret_params->longwave, job->model->policies, job->model->n_policies, &plan->policy, error))
-        return false;
+    if (!api_longwave_attention(&ret_params->longwave, &job->model->policies, &plan->attention, error)) return false;
     job->unknown_fields = ret_params->unknown_fields;
     plan->progress = ret_params->longwave.progress;
     plan->stream = ret_params->stream;
@@ -54,7 +53,8 @@ static bool fit(const ApiJob *job, const ApiParams *params, size_t n_prompt, con
                 Error *error)
 {
     const GenerationPlan *plan = job->user;
-    uint32_t context = job->model->context;
+    uint32_t context = job->model->context, trained = job->model->trained_context;
+    if (!plan->attention.is_packed && trained && trained < context) context = trained;
     uint32_t limit = job->limits.max_output_tokens ? job->limits.max_output_tokens : context;
     int64_t wanted = api_params_max_tokens(params);
     if (n_prompt + (wanted != 0) > context)
@@ -157,7 +157,8 @@ static bool fill_request(Request *request, const ApiJob *job, const ApiParams *p
     request->n_top_logprobs = plan->n_top_logprobs;
     /* With max_tokens 0 there is nothing else to do for the engine. */
     request->want_prompt_logprobs = params->echo && (params->logprobs || !request->max_tokens);
-    request->policy = plan->policy;
+    request->policy = plan->attention.policy;
+    request->attention = plan->attention.wish;
     request->priority = params->priority;
     request->arrival_usec = clock_now_usec();
     uint64_t timeout_ms = (uint64_t)(params->timeout_s * 1e3), limit_ms = job->limits.request_timeout_ms;

@@ -61,7 +61,7 @@ static void fill_answer(Generation *generation, const ApiJob *job, const Generat
     answer->created_unix = clock_unix_seconds();
     answer->model = plan->model;
     answer->fingerprint = job->model->fingerprint;
-    answer->policy = job->model->policies[plan->policy];
+    answer->attention = plan->attention.name;
     answer->tokenizer = job->model->tokenizer;
     answer->want_logprobs = plan->want_logprobs;
     answer->n_top_logprobs = plan->n_top_logprobs;

@@ -20,15 +20,24 @@ typedef struct HistogramInfo {
         1, 4, 16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576                \
     }
 
+#define SHARES                                                                                                         \
+    {                                                                                                                  \
+        0.0001, 0.0003, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9                 \
+    }
+
 static const HistogramInfo histograms[METRICS_HISTOGRAMS] = {
-    [METRICS_TTFT] = {"time_to_first_token_seconds", "From arrival to the first token.", SECONDS},
-    [METRICS_INTER_TOKEN] = {"inter_token_latency_seconds", "Between two tokens of a choice.", SECONDS},
-    [METRICS_E2E] = {"e2e_request_latency_seconds", "From arrival to the last token.", SECONDS},
-    [METRICS_QUEUE] = {"request_queue_time_seconds", "Waiting for the engine.", SECONDS},
-    [METRICS_PREFILL] = {"request_prefill_time_seconds", "Reading the prompt.", SECONDS},
-    [METRICS_DECODE] = {"request_decode_time_seconds", "Writing the answer.", SECONDS},
-    [METRICS_PROMPT_TOKENS] = {"request_prompt_tokens", "Tokens of a prompt.", TOKENS},
-    [METRICS_GENERATION_TOKENS] = {"request_generation_tokens", "Tokens of an answer.", TOKENS},
+    [METRICS_TTFT] = {"vllm:time_to_first_token_seconds", "From arrival to the first token.", SECONDS},
+    [METRICS_INTER_TOKEN] = {"vllm:inter_token_latency_seconds", "Between two tokens of a choice.", SECONDS},
+    [METRICS_E2E] = {"vllm:e2e_request_latency_seconds", "From arrival to the last token.", SECONDS},
+    [METRICS_QUEUE] = {"vllm:request_queue_time_seconds", "Waiting for the engine.", SECONDS},
+    [METRICS_PREFILL] = {"vllm:request_prefill_time_seconds", "Reading the prompt.", SECONDS},
+    [METRICS_DECODE] = {"vllm:request_decode_time_seconds", "Writing the answer.", SECONDS},
+    [METRICS_PROMPT_TOKENS] = {"vllm:request_prompt_tokens", "Tokens of a prompt.", TOKENS},
+    [METRICS_GENERATION_TOKENS] = {"vllm:request_generation_tokens", "Tokens of an answer.", TOKENS},
+    [METRICS_MISSING_MASS] = {"longwave_attention_missing_mass",
+                              "Share of attention that an answer's rows left out, estimated from probes.", SHARES},
+    [METRICS_AUDITED_MASS] = {"longwave_attention_audited_missing_mass",
+                              "The same as audited rows found it by dense attention.", SHARES},
 };
 
 void metrics_observe(Metrics *metrics, MetricsHistogram which, double value)
@@ -97,7 +106,7 @@ static void labelled(Page *page, const char *name, const char *label, const char
 static void write_histogram(Page *page, const HistogramInfo *info, const Histogram *histogram)
 {
     char name[80], part[96];
-    snprintf(name, sizeof name, "vllm:%s", info->name);
+    snprintf(name, sizeof name, "%s", info->name);
     snprintf(part, sizeof part, "%s_bucket", name);
     head(page, name, "histogram", info->help);
     uint64_t below = 0;
@@ -259,12 +268,25 @@ static void write_server(Page *page, const Metrics *metrics)
            (double)metrics->unknown_fields);
 }
 
+static void write_attention(Page *page, const AttentionStats *attention)
+{
+    single(page, "longwave_attention_keys_seen_total", "counter", "Keys that rows of answers saw, over heads.",
+           (double)attention->n_tokens);
+    single(page, "longwave_attention_keys_total", "counter", "Keys that they could have seen.",
+           (double)attention->n_context);
+    single(page, "longwave_attention_read_bytes_total", "counter", "Keys, values and bounds that rows of answers read.",
+           (double)(attention->kv_bytes + attention->select_bytes));
+    single(page, "longwave_attention_context_bytes_total", "counter", "What dense attention would have read.",
+           (double)attention->context_bytes);
+}
+
 bool metrics_write(const Metrics *metrics, const MetricsInfo *info, uint64_t now_usec, Buffer *out, Error *error)
 {
     Page page = {.info = info};
     json_begin(&page.out, out);
     write_engine(&page, &metrics->engine, now_usec);
     write_server(&page, metrics);
+    write_attention(&page, &metrics->attention);
     for (size_t i = 0; i < METRICS_HISTOGRAMS; i++) write_histogram(&page, &histograms[i], &metrics->histogram[i]);
     return json_end(&page.out, error);
 }

@@ -19,6 +19,8 @@ typedef enum MetricsHistogram {
     METRICS_DECODE,
     METRICS_PROMPT_TOKENS,
     METRICS_GENERATION_TOKENS,
+    METRICS_MISSING_MASS, /* of attention, estimated; and as audits found it */
+    METRICS_AUDITED_MASS,
     METRICS_HISTOGRAMS
 } MetricsHistogram;
 
@@ -46,6 +48,7 @@ typedef struct Metrics {
     uint64_t unknown_fields;
     uint32_t open_generations;
     Histogram histogram[METRICS_HISTOGRAMS];
+    AttentionStats attention; /* of the decoded rows of all that is done */
     EngineStats engine;
 } Metrics;
 

@@ -53,11 +53,10 @@ typedef struct ServedModel {
     uint32_t kv_page_tokens, n_kv_pages;
     uint64_t size_bytes;
     int64_t created_unix;
-    uint32_t context;
+    uint32_t context, trained_context; /* beyond the trained one only with packed positions */
     const Tokenizer *tokenizer;
     const ChatTemplate *chat_template; /* NULL: the model has none */
-    const ServedPolicy *policies;      /* [n_policies], by PolicyId */
-    uint32_t n_policies;
+    ServedPolicies policies;           /* by PolicyId */
 } ServedModel;
 
 LW_CHECK bool server_start(const ServerParams *params, Server **ret_server, Error *error);

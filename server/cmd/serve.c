@@ -77,8 +77,8 @@ static bool list_policies(Serve *serve, Error *error)
                                    ROLES_MAX_POLICIES);
         serve->policies[n] = (ServedPolicy){policy->name, policy->roles ? policy->roles->name : NULL};
     }
-    serve->model.policies = serve->policies;
-    serve->model.n_policies = n;
+    serve->model.policies = (ServedPolicies){serve->policies, n, engine_default_policy(serve->engine)};
+    serve->model.trained_context = engine_shape(serve->engine)->train_context;
     return true;
 }
 
@@ -143,6 +143,7 @@ static void on_load(uv_work_t *work)
         .max_logit_rows = max_batch > MIN_LOGIT_ROWS ? max_batch : MIN_LOGIT_ROWS,
         .n_threads = serve->config.threads,
         .roles = serve->config.roles,
+        .attention = serve->config.attention,
         .world = 1,
     };
     open_device_params(config, serve->device, &params);

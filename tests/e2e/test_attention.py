@@ -11,7 +11,9 @@ FIELDS = {"messages": TURNS, "max_tokens": 8, "temperature": 0, "logprobs": True
 
 def test_presets(smollm2):
     answer = smollm2.post(CHAT, {**FIELDS, "longwave": {"attention": "dense"}})[1]
-    assert answer["longwave"]["attention"] == {"preset": "dense", "roles": None}
+    told = answer["longwave"]["attention"]
+    assert told["preset"] == "dense" and told["roles"] is None
+    assert told["tokens_attended"] == told["tokens_of_context"] > 400 and told["bytes_read"] == told["bytes_of_context"]
     for attention in ("imaginary", {"preset": "imaginary"}, {"roles": "none"}):
         status, error = smollm2.error(CHAT, {**FIELDS, "longwave": {"attention": attention}})
         assert status == 400 and error["param"] == "longwave.attention" and "'dense'" in error["message"]
@@ -27,7 +29,8 @@ def test_roles_are_chosen_by_name(tmp_path):
         dense = server.post(CHAT, FIELDS)[1]
         half = {**FIELDS, "longwave": {"attention": {"preset": "dense", "roles": "half"}}}
         first = server.post(CHAT, half)[1]
-        assert first["longwave"]["attention"] == {"preset": "dense", "roles": "half"}
+        told = first["longwave"]["attention"]
+        assert told["preset"] == "dense" and told["roles"] == "half" and told["tokens_attended"] == 128
         assert first["longwave"]["cache"]["matched"] == 0  # what the other policy cached is not for this one
         assert first["choices"] != dense["choices"]
         second = server.post(CHAT, half)[1]
@@ -37,5 +40,30 @@ def test_roles_are_chosen_by_name(tmp_path):
         assert status == 200 and saved["tokens"] > 200
         status, error = server.error(CHAT, {**FIELDS, "longwave": {"attention": {"roles": "other"}}})
         assert status == 400 and "'dense' with roles 'half'" in error["message"]
+    finally:
+        assert server.stop() == 0
+
+
+def test_policies_of_requests():
+    """Each with its own budget, side by side; what they read and left out is told and counted."""
+    wishes = [{"preset": "lserve-4k", "budget": budget, "refresh": [2]} for budget in (448, 480)]
+    wishes += [{"preset": "oracle", "budget": 448}, {"preset": "random", "budget": 448}, "hip-3k", "auto",
+               {"preset": "quest", "budget": 256, "wavelength": {"prefill": 4, "decode": 2}}]
+    server = longwave_server.Server(longwave_server.MODEL, "--ctx", "2048", "--attention", "lserve-8k")
+    try:
+        told = [server.post(CHAT, {**FIELDS, "longwave": {"attention": wish}})[1]["longwave"]["attention"]
+                for wish in wishes]
+        assert [each["preset"] for each in told] == ["lserve-4k", "lserve-4k", "oracle", "random", "hip-3k", "lserve-8k",
+                                                     "quest"]
+        for each in (told[4], told[5]):  # too short for them: dense
+            assert each["tokens_attended"] == each["tokens_of_context"] and "missing_mass" not in each
+        for each, budget in zip(told[:4], (448, 480, 448, 448)):
+            assert budget - 96 < each["tokens_attended"] <= budget < each["tokens_of_context"]
+            assert 0 < each["missing_mass"] < 1 and each["bytes_read"] > 0
+        assert told[2]["missing_mass"] < told[3]["missing_mass"]  # the best list leaves out less than a random one
+        assert server.metric("longwave_attention_missing_mass_count") == 5
+        assert 0 < server.metric("longwave_attention_keys_seen_total") < server.metric("longwave_attention_keys_total")
+        status, error = server.error(CHAT, {**FIELDS, "longwave": {"attention": {"preset": "lserve-4k", "budget": 1}}})
+        assert status == 400 and error["param"] == "longwave.attention.budget"
     finally:
         assert server.stop() == 0

@@ -22,11 +22,14 @@ PROMPTS = [LONG, LONG, LONG[:500] + OTHER, LONG[:5 * PAGE_TOKENS], LONG[:5 * PAG
 
 
 class Kind:
-    """What an answer depends on: a model, the type of its cache, the roles of its heads."""
+    """What an answer depends on: a model, the type of its cache, how it attends: roles of heads, or a policy of its own."""
 
     def __init__(self, model, kv_type="f16", roles=None, folder=None):
         self.model, self.options, self.attention = model, ["--kv-type", kv_type, "--ctx", str(CONTEXT)], {}
-        if roles:
+        self.is_own = bool(roles) and "preset" in roles
+        if self.is_own:
+            self.attention = {"longwave": {"attention": roles}}
+        elif roles:
             path = folder / "roles.json"
             path.write_text(json.dumps(roles))
             self.options += ["--roles", f"r={path}"]
@@ -90,11 +93,17 @@ def gemma3(tmp_path_factory):
 SAME_REACH = {"sink": 64, "recent": 128, "streaming": [{"layer": 0, "heads": [0]}, {"layer": 1, "heads": [0, 1]}]}
 ALL_STREAM = {"sink": 64, "recent": 64, "streaming": [{"layer": 0, "heads": [0, 1]}, {"layer": 1, "heads": [0, 1]}]}
 OTHER_REACH = {**SAME_REACH, "recent_prefill": 256}  # decoded tokens differ from those of a prompt
+# Decoded rows that select; blocks of prompts that do too; keys cut by distance.
+PAGES = {"preset": "lserve-4k", "budget": 512}
+BLOCKS = {"preset": "vertical-slash", "budget": 512, "wavelength": {"prefill": 4, "decode": 4}}
+RANGES = {"preset": "streaming-llm", "budget": 256}
 KINDS = [*(("wide" if "int" in kv_type else "llama", kv_type, None) for kv_type in KV_TYPES), ("gemma3", "f16", None), ("gemma3", "int8", None),
          ("gemma3", "full=int4,window=bf16", None), ("llama", "f16", SAME_REACH), ("wide", "int8", SAME_REACH),
-         ("llama", "f16", ALL_STREAM), ("llama", "f16", OTHER_REACH), ("wide", "int4", OTHER_REACH)]
-NAMES = [f"{model}-{kv_type}" + {id(SAME_REACH): "-streaming", id(ALL_STREAM): "-all_stream", id(OTHER_REACH): "-reaches"}.get(
-    id(roles), "") for model, kv_type, roles in KINDS]
+         ("llama", "f16", ALL_STREAM), ("llama", "f16", OTHER_REACH), ("wide", "int4", OTHER_REACH), ("llama", "f16", PAGES),
+         ("wide", "int8", PAGES), ("llama", "bf16", BLOCKS), ("wide", "int4", BLOCKS), ("gemma3", "f8", RANGES)]
+NAMES = [f"{model}-{kv_type}" + {id(SAME_REACH): "-streaming", id(ALL_STREAM): "-all_stream", id(OTHER_REACH): "-reaches",
+                                 id(PAGES): "-pages", id(BLOCKS): "-blocks", id(RANGES): "-ranges"}.get(id(roles), "")
+         for model, kv_type, roles in KINDS]
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=NAMES)
@@ -109,7 +118,7 @@ def cold(request, llama, wide, gemma3, tmp_path_factory):
         kind.long = [kind.complete(server, prompt, 40) for prompt in many_prompts()]
         everything = kind.prompts + kind.turns + kind.grown + kind.long
         assert same(everything, everything) == 0
-    kind.decodes_as_prefilled = roles is not OTHER_REACH
+    kind.decodes_as_prefilled = roles is not OTHER_REACH and not kind.is_own
     return kind
 
 
@@ -152,6 +161,9 @@ def test_after_a_restore(cold, tmp_path):
     options = ("--session-dir", str(tmp_path), "--cache", "exact")
     with cold.server(*options) as server:
         cold.complete(server, LONG[:10 * PAGE_TOKENS])
+        if cold.is_own:
+            assert server.post("/v1/sessions/long/save", {"prompt": LONG, **cold.attention})[0] == 400
+            return
         assert server.post("/v1/sessions/long/save", {"prompt": LONG, **cold.attention})[0] == 200
     with cold.server(*options) as server:
         status, restored = server.post("/v1/sessions/long/restore", {})

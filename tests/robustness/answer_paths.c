@@ -119,7 +119,7 @@ static ApiAnswer make_answer(const World *world, AnswerKind kind)
                        .created_unix = 5,
                        .model = "tiny",
                        .fingerprint = "fp",
-                       .policy = {"dense", NULL},
+                       .attention = {"dense", NULL},
                        .tokenizer = engine_tokenizer(world->engine),
                        .want_logprobs = true,
                        .n_top_logprobs = 3,

@@ -122,8 +122,7 @@ static void start(void)
                                 .architecture = "fake",
                                 .fingerprint = "fp",
                                 .kv_type = "f16",
-                                .policies = policies,
-                                .n_policies = 1,
+                                .policies = {policies, 1, 0},
                                 .context = 512,
                                 .tokenizer = engine_tokenizer(world.engine)};
     need(!pthread_create(&world.thread, NULL, serve, NULL), "thread");

@@ -97,8 +97,7 @@ static bool run_job(World *world, const char *body, PrepareFn prepare, Buffer *d
     plan = (GenerationPlan){0};
     static const ServedPolicy policies[] = {{"dense", NULL}};
     const ServedModel model = {.names = names,
-                               .policies = policies,
-                               .n_policies = 1,
+                               .policies = {policies, 1, 0},
                                .n_names = 1,
                                .context = engine_context(world->engine),
                                .tokenizer = engine_tokenizer(world->engine),

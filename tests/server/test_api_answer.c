@@ -30,7 +30,7 @@ static void world_init(World *world, AnswerKind kind, bool logprobs)
                                 .created_unix = 5,
                                 .model = "a\"b",
                                 .fingerprint = "fp",
-                                .policy = {"dense", "ha\"lf"},
+                                .attention = {"dense", "ha\"lf"},
                                 .tokenizer = world->tokenizer,
                                 .want_logprobs = logprobs,
                                 .n_top_logprobs = 2,

@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { N_VOCAB = 1000 };
@@ -224,9 +225,80 @@ Test(api_params, tools_are_shown_when_no_call_may_come_back)
     refuse("{\"tool_choice\":1}", API_CHAT, ERR_INVALID, "tool_choice");
 }
 
+static const ServedPolicy sparse_policies[] = {{"dense", NULL}, {"dense", "half"}, {"lserve-8k", NULL}};
+static const ServedPolicies sparse_served = {sparse_policies, 3, 2};
+
+static bool ask(const char *attention, ApiAttention *ret_attention, Error *error)
+{
+    char text[300];
+    snprintf(text, sizeof text, "{\"longwave\":{\"attention\":%s}}", attention);
+    Body body = read_body(text, API_CHAT);
+    *error = body.error;
+    bool ok = body.ok && api_longwave_attention(&body.params.longwave, &sparse_served, ret_attention, error);
+    cJSON_Delete(body.json);
+    return ok;
+}
+
+/* Everything that api.md names, alone and together. */
+Test(api_params, attention_beyond_the_servers_own)
+{
+    ApiAttention attention;
+    Error error;
+    cr_assert(ask("\"auto\"", &attention, &error));
+    cr_expect(attention.policy == 2 && wish_is_plain(&attention.wish) && !attention.is_packed);
+    cr_assert(ask("\"hip-3k-fast\"", &attention, &error));
+    cr_expect(attention.policy == 0 && attention.is_packed && !strcmp(attention.name.preset, "hip-3k-fast"));
+    cr_expect_str_eq(attention.wish.preset, "hip-3k-fast");
+    cr_assert(ask("{\"budget\":2048,\"refresh\":[2]}", &attention, &error), "%s", error.text);
+    cr_expect_str_eq(attention.wish.preset, "lserve-8k", "of the default");
+    cr_expect(attention.wish.budget == 2048 && attention.wish.n_refresh == 1 && attention.wish.refresh[0] == 2);
+    cr_assert(ask("{\"preset\":\"dense\",\"roles\":\"half\",\"wavelength\":{\"decode\":2.5},\"positions\":\"packed\"}",
+                  &attention, &error),
+              "%s", error.text);
+    cr_expect(attention.policy == 1 && attention.is_packed && !strcmp(attention.name.roles, "half"));
+    cr_expect(attention.wish.has_wavelength && attention.wish.k_prefill == 0 && attention.wish.k_decode == 2.5);
+    cr_assert(ask("{\"preset\":\"hip-5k\",\"refresh\":[64,16,8],\"positions\":\"true\"}", &attention, &error));
+    cr_expect(attention.wish.refresh[2] == 8 && !attention.is_packed);
+}
+
+Test(api_params, attention_that_cannot_be)
+{
+    static const struct {
+        const char *attention, *param;
+    } cases[] = {
+        {"\"sparse\"", "longwave.attention"},
+        {"{\"preset\":\"hip-3k\",\"roles\":\"other\"}", "longwave.attention"},
+        {"{\"preset\":\"dense\",\"budget\":4096}", "longwave.attention.budget"},
+        {"{\"preset\":\"lserve-4k\",\"budget\":100}", "longwave.attention.budget"},
+        {"{\"preset\":\"hip-3k\",\"budget\":1280}", "longwave.attention.budget"},
+        {"{\"budget\":0}", "longwave.attention.budget"},
+        {"{\"budget\":1.5}", "longwave.attention.budget"},
+        {"{\"budget\":\"4k\"}", "longwave.attention.budget"},
+        {"{\"preset\":\"lserve-4k\",\"refresh\":[4,2]}", "longwave.attention.refresh"},
+        {"{\"preset\":\"hip-3k\",\"refresh\":[4,8,2]}", "longwave.attention.refresh"},
+        {"{\"preset\":\"hip-3k\",\"refresh\":[4,2,0]}", "longwave.attention.refresh"},
+        {"{\"refresh\":[]}", "longwave.attention.refresh"},
+        {"{\"refresh\":[9,8,7,6,5]}", "longwave.attention.refresh"},
+        {"{\"refresh\":4}", "longwave.attention.refresh"},
+        {"{\"preset\":\"dense\",\"refresh\":[1]}", "longwave.attention.refresh"},
+        {"{\"wavelength\":2}", "longwave.attention.wavelength"},
+        {"{\"wavelength\":{\"decode\":-1}}", "longwave.attention.wavelength.decode"},
+        {"{\"positions\":\"shuffled\"}", "longwave.attention.positions"},
+        {"{\"preset\":\"dense\",\"positions\":\"packed\"}", "longwave.attention.positions"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ApiAttention attention;
+        Error error = {0};
+        cr_expect_not(ask(cases[i].attention, &attention, &error), "%s", cases[i].attention);
+        cr_expect_eq(error.code, ERR_INVALID);
+        cr_expect_str_eq(error.param, cases[i].param, "%s: %s", cases[i].attention, error.text);
+    }
+}
+
 Test(api_params, attention_and_progress)
 {
     static const ServedPolicy policies[] = {{"dense", NULL}, {"dense", "half"}, {"stream", "half"}};
+    static const ServedPolicies served = {policies, 3, 0};
     static const struct {
         const char *body;
         uint32_t policy; /* 9: none */
@@ -245,10 +317,11 @@ Test(api_params, attention_and_progress)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Body body = read_body(cases[i].body, API_CHAT);
         Error error = {0};
-        uint32_t policy = 9;
+        ApiAttention attention = {.policy = 9};
         cr_assert(body.ok, "%s", body.error.text);
-        bool ok = api_longwave_policy(&body.params.longwave, policies, 3, &policy, &error);
-        cr_expect(ok == (cases[i].policy != 9) && policy == cases[i].policy, "%s", cases[i].body);
+        bool ok = api_longwave_attention(&body.params.longwave, &served, &attention, &error);
+        cr_expect(ok == (cases[i].policy != 9) && attention.policy == cases[i].policy, "%s", cases[i].body);
+        cr_expect(wish_is_plain(&attention.wish));
         cr_expect(ok || (strstr(error.text, "'dense', 'dense' with roles 'half', 'stream' with roles 'half'") &&
                          !strcmp(error.param, "longwave.attention")),
                   "%s", error.text);
@@ -280,7 +353,8 @@ Test(api_params, what_would_change_the_answer_is_refused)
         {"{\"grammar\":\"root ::= x\"}", "grammar"},
         {"{\"best_of\":2}", "best_of"},
         {"{\"modalities\":[\"text\",\"audio\"]}", "modalities"},
-        {"{\"longwave\":{\"attention\":{\"preset\":\"dense\",\"budget\":9}}}", "longwave.attention.budget"},
+        {"{\"longwave\":{\"attention\":{\"preset\":\"dense\",\"pages\":9}}}", "longwave.attention.pages"},
+        {"{\"longwave\":{\"attention\":{\"wavelength\":{\"both\":9}}}}", "longwave.attention.wavelength.both"},
         {"{\"longwave\":{\"x\":1}}", "longwave.x"},
         {"{\"regex\":\"a\"}", "regex"},
         {"{\"guided_json\":{}}", "guided_json"},

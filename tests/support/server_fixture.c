@@ -72,8 +72,7 @@ static void load_model(Fixture *fixture)
         .context = 512,
         .tokenizer = fixture->tokenizer,
         .chat_template = fixture->chat_template,
-        .policies = policies,
-        .n_policies = 2,
+        .policies = {policies, 2, 0},
     };
 }
 
