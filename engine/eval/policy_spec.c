@@ -50,6 +50,7 @@ static const Field fields[] = {
     {"recent_decode", FIELD_TOKENS, AT(recent_decode), 0, false},
     {"positions", FIELD_POSITIONS, AT(positions), 0, false},
     {"group", FIELD_COUNT, AT(group), 0, false},
+    {"near", FIELD_TOKENS, AT(near), 0, false},
     {"roles", FIELD_ROLES, 0, 0, false},
 };
 

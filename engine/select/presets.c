@@ -84,6 +84,7 @@ static const AttnPolicy presets[] = {
                    .recent = 256,
                    .budget = 2048,
                    .bypass = 2048}},
+    {.name = "self-extend", .positions = POSITIONS_GROUPED, .group = 8, .near = 1024},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
@@ -155,6 +156,8 @@ bool wish_apply(const AttnWish *wish, const AttnPolicy *base, AttnPolicy *ret_po
         policy.name = preset->name;
         policy.selection = preset->selection;
         policy.positions = preset->positions;
+        policy.group = preset->group;
+        policy.near = preset->near;
     }
     bool selects = policy.selection.n_stages;
     if (wish->budget && !selects) return refuse(ATTENTION ".budget", "needs a preset that selects", error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Grouped positions (SelfExtend) in an engine; the kernel's arithmetic has tests of its own. */
 #include "engine/select/policy_check.h"
+#include "engine/select/presets.h"
 #include "tests/support/engine_rig.h"
 
 #include <criterion/criterion.h>
@@ -93,4 +94,16 @@ Test(test_grouped, what_is_refused)
     AttnPolicy other = good;
     other.near = 128;
     cr_expect(!policy_equals(&good, &other) && policy_hash(&good) != policy_hash(&other));
+}
+
+Test(test_grouped, preset)
+{
+    const AttnPolicy *preset = preset_find("self-extend");
+    AttnPolicy asked = {.name = "before"};
+    cr_assert(preset && policy_check(preset, &error));
+    const AttnWish wish = {.preset = "self-extend"},
+                   windowed = {.preset = "self-extend", .has_wavelength = true, .k_decode = 2};
+    cr_assert(wish_apply(&wish, &policies[0], &asked, &error), "%s", error.text);
+    cr_expect(policy_equals(&asked, preset) && asked.group == 8 && asked.near == 1024);
+    cr_expect(!wish_apply(&windowed, &policies[0], &asked, &error), "grouped positions have no bands");
 }
