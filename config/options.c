@@ -191,8 +191,9 @@ const ConfigOption config_options[] = {
      .help = "what windows in proportion to the wavelengths of the RoPE prune at --ctx tokens"},
     {"wavelength_k", .kind = OPTION_REAL, FIELD(wavelength_k), .fallback = "2", .real_min = 0.001, .real_max = 1e6,
      .commands = CMD_INSPECT, .metavar = "K", .help = "with wavelength: wavelengths that a window is long"},
-    {"rope", .kind = OPTION_TEXT, FIELD(rope), .shown = "the model's own positions", .commands = CMD_INSPECT,
-     .metavar = "KIND=FACTOR", .help = "stretch the context by a factor: plain, linear, ntk or yarn, as yarn=2"},
+    {"rope", .kind = OPTION_TEXT, FIELD(rope), .shown = "the model's own positions",
+     .commands = CMD_INSPECT | CMD_EVAL, .metavar = "KIND=FACTOR",
+     .help = "stretch the context by a factor: plain, linear, ntk or yarn, as yarn=2"},
 
     {"prefill", .kind = OPTION_LIST, FIELD(prefill), .fallback = "512", .min = 1, .max = 1u << 24,
      .commands = CMD_BENCH, .metavar = "TOKENS[,TOKENS...]", .help = "prompt lengths to time, or none"},
