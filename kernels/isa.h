@@ -53,7 +53,4 @@ void ISA(kv_unpack_scales)(const char *scales, float *ret_scale, float *ret_zero
 /* The first n_channels of a sector's keys as they are read, turned by cos_sin (rope_turns_get; NULL: not turned). */
 void ISA(kv_read_keys)(const KvLayout *layout, const char *sector, uint32_t n_channels, const RopeTurns *turns,
                        const float *cos_sin, float *ret);
-/* One token's (0..15) key as it is read; writes up to 31 channels more. */
-void ISA(kv_read_key)(const KvLayout *layout, const char *sector, uint32_t token, float *ret);
-
 const KernelTable *ISA(kernels_table)(void);

@@ -160,25 +160,3 @@ void ISA(kv_read_keys)(const KvLayout *layout, const char *sector, uint32_t n_ch
         f32x16_store(ret + (c + 1) * COLUMN, f32x16_add(f32x16_mul(x0, sin), f32x16_mul(x1, cos)));
     }
 }
-
-void ISA(kv_read_key)(const KvLayout *layout, const char *sector, uint32_t token, float *ret)
-{
-    _Alignas(64) char row[(KV_MAX_DIM + LANES) * sizeof(float)];
-    uint32_t bits = kv_type_info(layout->type)->bits, n_bytes = 0;
-    for (const char *block = sector; block < sector + layout->v_offset; block += SECTOR_BLOCK_BYTES) {
-        memcpy(row + n_bytes, block + token * BLOCK_BYTES, BLOCK_BYTES);
-        n_bytes += BLOCK_BYTES;
-    }
-    memset(row + n_bytes, 0, LANES * sizeof(float)); /* the last vector of channels may reach beyond the last block */
-    F32x16 scale = f32x16_set1(1), zero = f32x16_set1(0);
-    if (kv_type_info(layout->type)->is_quantised) {
-        KvScale s;
-        memcpy(&s, sector + layout->k_scale_offset + token * sizeof s, sizeof s);
-        scale = f32x16_set1(f32_from_f16(s.scale));
-        zero = f32x16_set1(f32_from_f16(s.zero));
-    }
-    for (uint32_t c = 0; c < layout->k_dim; c += LANES) {
-        F32x16 x = load_16(layout->type, row + c * bits / 8);
-        f32x16_store(ret + c, f32x16_add(f32x16_mul(x, scale), zero));
-    }
-}

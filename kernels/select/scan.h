@@ -56,7 +56,7 @@ typedef struct ScanParams {
 
 size_t scan_scratch_bytes(uint32_t n_workers, uint32_t max_rows, uint32_t max_group, uint32_t k_dim,
                           uint32_t max_context);
-/* Bytes of keys and of bounds that a call reads. */
+/* Bytes of keys and of bounds that a call reads; of a descent, which looks at some keys only, at most. */
 uint64_t scan_read_bytes(const ScanParams *params);
 /* Refuses heads of more than KV_MAX_DIM channels, and bounds where the class keeps none. */
 bool scan_ref(const ScanParams *params);

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { GRAIN_SECTORS = 64, PREFETCH_SECTORS = 32, BOUNDS_TILE_QUERIES = 4 };
+enum { GRAIN_SECTORS = 64, BOUNDS_TILE_QUERIES = 4 };
 
 /* Sectors that are scored together, a lane each beside their bounds, a vector each of keys. */
 typedef struct Batch {
@@ -20,7 +20,9 @@ typedef struct Job {
     uint32_t n_queries, n_channels;
     float *turned; /* [queries, channels, 2] what meets the largest and the smallest of each channel */
     float *keys;   /* [channels, ATTEND_GROUP_KEYS], or bounds: [channels, 2, LANES] */
-    int64_t turn;  /* of turned */
+    float *memo;   /* [SCAN_MEMO_SECTORS, group, KV_SECTOR_TOKENS] scores of the sectors with these numbers: */
+    size_t memo_numbers[SCAN_MEMO_SECTORS];
+    int64_t turn; /* of turned */
 } Job;
 
 /* The queries as they meet bounds: box takes the larger product, which is of the largest key where q > 0. */
@@ -140,6 +142,19 @@ static void read_keys(const Job *job, const Batch *batch)
     }
 }
 
+/* Products of the next few queries with the keys of a batch. */
+static void score_batch(const Job *job, const Batch *batch, uint32_t first,
+                        float scores[TILE_QUERIES][ATTEND_GROUP_KEYS], ScoreTile *tile)
+{
+    uint32_t left = job->n_queries - first;
+    tile->n_queries = left < TILE_QUERIES ? (int)left : TILE_QUERIES;
+    for (int i = 0; i < tile->n_queries; i++) {
+        tile->q[i] = job->queries + (size_t)(first + (uint32_t)i) * job->params->k_dim;
+        tile->scores[i] = scores[i];
+    }
+    score_tile(tile, job->keys, job->params->k_dim, 0, batch->n);
+}
+
 /* The highest product with a key of each sector, or the highest mean of its products. */
 static void scan_keys(const Job *job, const Batch *batch)
 {
@@ -152,13 +167,7 @@ static void scan_keys(const Job *job, const Batch *batch)
         broken[s] = f32x16_set1(0);
     }
     for (uint32_t first = 0; first < job->n_queries; first += TILE_QUERIES) {
-        uint32_t left = job->n_queries - first;
-        tile.n_queries = left < TILE_QUERIES ? (int)left : TILE_QUERIES;
-        for (int i = 0; i < tile.n_queries; i++) {
-            tile.q[i] = job->queries + (size_t)(first + (uint32_t)i) * job->params->k_dim;
-            tile.scores[i] = scores[i];
-        }
-        score_tile(&tile, job->keys, job->params->k_dim, 0, batch->n);
+        score_batch(job, batch, first, scores, &tile);
         for (int i = 0; i < tile.n_queries; i++)
             for (uint32_t s = 0; s < batch->n; s++) {
                 F32x16 x = f32x16_load(scores[i] + s * LANES);
@@ -171,39 +180,62 @@ static void scan_keys(const Job *job, const Batch *batch)
         raise_score(job, batch->units[s], f32x16_highest(highest[s]) + f32x16_sum(broken[s]));
 }
 
-/* ScanKeyScore */
-static float score_key(const void *arg, uint32_t unit, uint32_t token, uint32_t head)
+static float *memo_of(const Job *job, size_t number, uint32_t head)
 {
-    const Job *job = arg;
-    const ScanParams *params = job->params;
-    float cos_sin[KV_MAX_DIM], *k = job->keys, score = -INFINITY;
-    const KvLayout *layout;
-    uint32_t sector = params->units[unit] + token / KV_SECTOR_TOKENS;
-    const char *data = scan_sector(params, sector, &layout) + sector % KV_PAGE_SECTORS * layout->sector_bytes;
-    int64_t turn = scan_key_turn(params, unit, sector);
-    ISA(kv_read_key)(layout, data, token % KV_SECTOR_TOKENS, k);
-    if (turn != 0) {
-        rope_turns_get(params->turns, turn, cos_sin);
-        rope_turns_apply(params->turns, cos_sin, params->k_dim, k);
-    }
-    uint32_t n_whole = params->k_dim / LANES * LANES;
-    for (uint32_t i = head; i < job->n_queries; i += params->group) {
-        const float *q = job->queries + (size_t)i * params->k_dim;
-        F32x16 sums = f32x16_set1(0);
-        for (uint32_t c = 0; c < n_whole; c += LANES) sums = f32x16_madd(f32x16_load(q + c), f32x16_load(k + c), sums);
-        float sum = f32x16_sum(sums);
-        for (uint32_t c = n_whole; c < params->k_dim; c++) sum += q[c] * k[c];
-        score = scan_higher(score, sum + (sum - sum)); /* NaN if not finite */
-    }
-    return score;
+    return job->memo + (number % SCAN_MEMO_SECTORS * job->params->group + head) * KV_SECTOR_TOKENS;
 }
 
-/* What the batch after next will read, so that pages that lie apart are there in time. */
-static void prefetch_bounds(const ScanParams *params, uint32_t sector, uint32_t n_bytes)
+/*
+ * Scores of all keys of sector `number` of the units' sectors, for each head, into the memo: a search comes back to a
+ * sector more often than it has keys. Those of small units are taken together with the next.
+ */
+static void memorise_sectors(Job *job, size_t number)
 {
-    uint32_t page = params->pages->pages[sector / KV_PAGE_SECTORS];
-    const uint8_t *record = kv_bounds_at(params->pages->pool, page, params->slot, sector % KV_PAGE_SECTORS);
-    for (uint32_t at = 0; at < n_bytes; at += 64) __builtin_prefetch(record + at);
+    const ScanParams *params = job->params;
+    size_t n_all = (size_t)params->n_units * params->unit_sectors;
+    uint32_t n = params->unit_sectors <= ATTEND_GROUP_SECTORS ? ATTEND_GROUP_SECTORS : 1;
+    float scores[TILE_QUERIES][ATTEND_GROUP_KEYS];
+    ScoreTile tile;
+    Batch batch = {.n = n_all - number < n ? (uint32_t)(n_all - number) : n};
+    for (uint32_t s = 0; s < batch.n; s++) {
+        batch.units[s] = (uint32_t)((number + s) / params->unit_sectors);
+        batch.sectors[s] = params->units[batch.units[s]] + (uint32_t)((number + s) % params->unit_sectors);
+        job->memo_numbers[(number + s) % SCAN_MEMO_SECTORS] = number + s;
+        for (uint32_t g = 0; g < params->group; g++) f32x16_store(memo_of(job, number + s, g), f32x16_set1(-INFINITY));
+    }
+    read_keys(job, &batch);
+    for (uint32_t first = 0; first < job->n_queries; first += TILE_QUERIES) {
+        score_batch(job, &batch, first, scores, &tile);
+        for (uint32_t i = 0; i < (uint32_t)tile.n_queries; i++)
+            for (uint32_t s = 0; s < batch.n; s++) {
+                float *memo = memo_of(job, number + s, (first + i) % params->group);
+                F32x16 x = f32x16_load(scores[i] + s * LANES); /* less itself: NaN if it is not finite */
+                f32x16_store(memo, f32x16_add(f32x16_max(x, f32x16_load(memo)), f32x16_sub(x, x)));
+            }
+    }
+}
+
+/* ScanKeyScore */
+static float score_key(void *arg, uint32_t unit, uint32_t token, uint32_t head)
+{
+    Job *job = arg;
+    size_t number = (size_t)unit * job->params->unit_sectors + token / KV_SECTOR_TOKENS;
+    if (job->memo_numbers[number % SCAN_MEMO_SECTORS] != number) memorise_sectors(job, number);
+    return memo_of(job, number, head)[token % KV_SECTOR_TOKENS];
+}
+
+/* What a batch to come will read, so that pages that lie apart are there in time. */
+static void prefetch_sector(const Job *job, uint32_t sector)
+{
+    const ScanParams *params = job->params;
+    const KvLayout *layout;
+    const char *at = scan_sector(params, sector, &layout) + sector % KV_PAGE_SECTORS * layout->sector_bytes;
+    uint32_t n_bytes = layout->v_offset, page = params->pages->pages[sector / KV_PAGE_SECTORS];
+    if (scan_reads_bounds(params->kind)) {
+        at = (const char *)kv_bounds_at(params->pages->pool, page, params->slot, sector % KV_PAGE_SECTORS);
+        n_bytes = job->n_channels * 2;
+    }
+    for (uint32_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(at + i);
 }
 
 static void scan_units(Job *job, uint32_t first, uint32_t end)
@@ -211,14 +243,13 @@ static void scan_units(Job *job, uint32_t first, uint32_t end)
     const ScanParams *params = job->params;
     bool by_bounds = scan_reads_bounds(params->kind);
     uint32_t room = by_bounds ? LANES : ATTEND_GROUP_SECTORS;
-    uint32_t ahead = PREFETCH_SECTORS / params->unit_sectors;
+    uint32_t ahead = 2 * room / params->unit_sectors;
     Batch batch = {0};
     for (uint32_t u = first; u < end; u++) {
         params->scores[u] = -INFINITY;
         for (uint32_t s = 0; s < params->unit_sectors; s++) {
             uint32_t sector = params->units[u] + s;
-            if (by_bounds && u + ahead < params->n_units)
-                prefetch_bounds(params, params->units[u + ahead] + s, job->n_channels * 2);
+            if (u + ahead < params->n_units) prefetch_sector(job, params->units[u + ahead] + s);
             int64_t turn = by_bounds ? scan_bounds_turn(params, u, sector) : job->turn;
             if (batch.n == room || (batch.n && turn != job->turn)) {
                 by_bounds ? scan_bounds(job, &batch) : scan_keys(job, &batch);
@@ -242,7 +273,9 @@ static void scan_items(void *arg, uint32_t worker, size_t first, size_t end)
                .n_channels = scan_bounds_channels(params),
                .turned = scratch.turned,
                .keys = scratch.keys,
+               .memo = scratch.memo,
                .turn = INT64_MIN};
+    for (size_t i = 0; i < SCAN_MEMO_SECTORS; i++) job.memo_numbers[i] = SIZE_MAX;
     if (!scan_descends(params->kind))
         scan_units(&job, (uint32_t)first, (uint32_t)end);
     else

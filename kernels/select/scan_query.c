@@ -61,8 +61,7 @@ uint32_t scan_bounds_channels(const ScanParams *params)
     return n < params->k_dim ? n : params->k_dim;
 }
 
-static float descend_head(const ScanParams *params, ScanKeyScore score_key, const void *arg, uint32_t unit,
-                          uint32_t head)
+static float descend_head(const ScanParams *params, ScanKeyScore score_key, void *arg, uint32_t unit, uint32_t head)
 {
     bool by_midpoints = params->kind == SCAN_DESCENT;
     uint32_t left = 0, right = params->unit_sectors * KV_SECTOR_TOKENS;
@@ -79,7 +78,7 @@ static float descend_head(const ScanParams *params, ScanKeyScore score_key, cons
     return by_midpoints ? highest : last;
 }
 
-float scan_descend(const ScanParams *params, ScanKeyScore score_key, const void *arg, uint32_t unit)
+float scan_descend(const ScanParams *params, ScanKeyScore score_key, void *arg, uint32_t unit)
 {
     float highest = -INFINITY;
     for (uint32_t g = 0; g < params->group; g++)
@@ -94,34 +93,44 @@ bool scan_is_supported(const ScanParams *params)
            (!needs_bounds || params->pages->pool->bounds_offset);
 }
 
+/* Of the queries, n of them for each of `group` heads; and of one worker. */
+static size_t query_floats(size_t n, uint32_t group, uint32_t k_dim)
+{
+    return n * group * k_dim;
+}
+
+static size_t worker_floats(size_t n, uint32_t group, uint32_t k_dim)
+{
+    return key_floats(k_dim) + 2 * query_floats(n, group, k_dim) + SCAN_MEMO_SECTORS * group * KV_SECTOR_TOKENS;
+}
+
 size_t scan_scratch_bytes(uint32_t n_workers, uint32_t max_rows, uint32_t max_group, uint32_t k_dim,
                           uint32_t max_context)
 {
     (void)max_context;
-    size_t queries = (size_t)max_rows * max_group * k_dim;
-    return (queries + n_workers * (2 * queries + key_floats(k_dim))) * sizeof(float) + SCRATCH_ALIGN;
+    size_t floats = query_floats(max_rows, max_group, k_dim) + n_workers * worker_floats(max_rows, max_group, k_dim);
+    return floats * sizeof(float) + SCRATCH_ALIGN;
 }
 
 ScanScratch scan_scratch_at(const ScanParams *params, uint32_t worker)
 {
-    size_t queries = (size_t)scan_n_queries(params) * params->k_dim;
+    uint32_t n = scan_n_queries(params) / params->group;
+    size_t queries = query_floats(n, params->group, params->k_dim);
     char *base = (char *)(((uintptr_t)params->scratch + SCRATCH_ALIGN - 1) & ~(uintptr_t)(SCRATCH_ALIGN - 1));
     ScanScratch scratch = {.queries = (float *)(void *)base};
-    scratch.keys = scratch.queries + queries + worker * (2 * queries + key_floats(params->k_dim));
+    scratch.keys = scratch.queries + queries + worker * worker_floats(n, params->group, params->k_dim);
     scratch.turned = scratch.keys + key_floats(params->k_dim);
+    scratch.memo = scratch.turned + 2 * queries;
     return scratch;
 }
 
 uint64_t scan_read_bytes(const ScanParams *params)
 {
     const KvLayout *layout = &params->pages->pool->layout;
-    uint64_t n_sectors = (uint64_t)params->n_units * params->unit_sectors, n_rounds = 1;
+    uint64_t n_sectors = (uint64_t)params->n_units * params->unit_sectors;
     if (scan_reads_bounds(params->kind)) {
         uint64_t n_blocks = (scan_bounds_channels(params) + KV_BOUNDS_BLOCK - 1) / KV_BOUNDS_BLOCK;
         return n_sectors * (n_blocks * KV_BOUNDS_BLOCK_BYTES + KV_BOUNDS_BLOCK);
     }
-    uint64_t sector_bytes = layout->v_offset + (layout->v_scale_offset - layout->k_scale_offset);
-    if (!scan_descends(params->kind)) return n_sectors * sector_bytes;
-    for (uint32_t size = params->unit_sectors * KV_SECTOR_TOKENS; size > 1; size /= 2) n_rounds++;
-    return params->n_units * params->group * 2 * n_rounds * (sector_bytes / KV_SECTOR_TOKENS);
+    return n_sectors * (layout->v_offset + (layout->v_scale_offset - layout->k_scale_offset));
 }

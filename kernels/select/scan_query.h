@@ -9,6 +9,7 @@
 enum {
     SCAN_SEGMENT_TOKENS = 256,
     SCAN_SEGMENT_SECTORS = SCAN_SEGMENT_TOKENS / KV_SECTOR_TOKENS,
+    SCAN_MEMO_SECTORS = 16,
     SCAN_MIN_WAVELENGTHS = 4, /* of a segment: of pairs that box and center use at true positions */
 };
 
@@ -42,6 +43,7 @@ typedef struct ScanScratch {
     float *queries; /* scan_fill_queries */
     float *keys;    /* of one worker: [channels to whole blocks, ATTEND_GROUP_KEYS] */
     float *turned;  /* of one worker: [scan_n_queries, k_dim, 2] */
+    float *memo;    /* of one worker: [SCAN_MEMO_SECTORS, group, KV_SECTOR_TOKENS] */
 } ScanScratch;
 
 ScanScratch scan_scratch_at(const ScanParams *params, uint32_t worker);
@@ -54,9 +56,9 @@ int64_t scan_bounds_turn(const ScanParams *params, uint32_t unit, uint32_t secto
 uint32_t scan_bounds_channels(const ScanParams *params);
 
 /* The highest product of the rows of one head of the group with the key of a token (from 0) of unit i. */
-typedef float (*ScanKeyScore)(const void *arg, uint32_t unit, uint32_t token, uint32_t head);
+typedef float (*ScanKeyScore)(void *arg, uint32_t unit, uint32_t token, uint32_t head);
 /* The score of unit i by descent, in either form. */
-float scan_descend(const ScanParams *params, ScanKeyScore score_key, const void *arg, uint32_t unit);
+float scan_descend(const ScanParams *params, ScanKeyScore score_key, void *arg, uint32_t unit);
 /* Refuses what no row has a variant for. */
 bool scan_is_supported(const ScanParams *params);
 

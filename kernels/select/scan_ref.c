@@ -58,7 +58,7 @@ typedef struct Descent {
     const float *queries;
 } Descent;
 
-static float score_key(const void *arg, uint32_t unit, uint32_t token, uint32_t head)
+static float score_key(void *arg, uint32_t unit, uint32_t token, uint32_t head)
 {
     const Descent *descent = arg;
     const ScanParams *params = descent->params;
