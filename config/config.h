@@ -60,6 +60,7 @@ typedef struct Config {
     uint32_t threads;      /* 0: all available */
     uint64_t host_memory;  /* bytes of all keys and values together */
     uint64_t swap_memory;  /* bytes of copies of those that had to give way */
+    uint32_t audit;        /* tokens of an answer between two that are computed dense too; 0: none */
     const char *attention; /* a preset, or auto */
     const char *roles;     /* NAME=PATH[,NAME=PATH...]; NULL: none */
     const char *kv_type;   /* one name, or CLASS=TYPE[,CLASS=TYPE...]: the engine knows which there are */

@@ -68,6 +68,10 @@ const ConfigOption config_options[] = {
      .metavar = "PRESET",
      .help = "how requests attend that do not say it: dense, lserve-4k, lserve-8k, hip-3k, hip-5k, hip-3k-fast, "
              "hip-3k-flash; auto: dense, until this model file has a certificate"},
+    {"audit", .kind = OPTION_INTEGER, FIELD(audit), .fallback = "0", .shown = "none", .max = 1 << 20,
+     .section = "model", .commands = CMD_SERVE, .metavar = "TOKENS",
+     .help = "of answers that select, every so many-th token is computed by dense attention too: what that would have "
+             "changed is told and counted"},
     {"roles", .kind = OPTION_TEXT, FIELD(roles), .shown = "none", .section = "model", .commands = CMD_SERVE | CMD_EVAL,
      .metavar = "NAME=PATH[,NAME=PATH...]",
      .help = "files of head roles, which requests choose by name: heads that stream see the first and the last tokens"},
@@ -234,8 +238,8 @@ const ConfigOption config_options[] = {
      .metavar = "N", .help = "places of a text behind which rows are compared; 0: none"},
     {"rows", .kind = OPTION_INTEGER, FIELD(rows), .fallback = "32", .min = 1, .max = 4096, .commands = CMD_EVAL,
      .metavar = "N", .help = "rows compared behind each place"},
-    {"recall_stride", .kind = OPTION_INTEGER, FIELD(recall_stride), .fallback = "16", .max = 4096,
-     .commands = CMD_EVAL, .metavar = "N", .help = "every so many rows the lists of selections are examined; 0: never"},
+    {"recall_stride", .kind = OPTION_INTEGER, FIELD(recall_stride), .fallback = "16", .max = 4096, .commands = CMD_EVAL,
+     .metavar = "N", .help = "every so many rows the lists of selections are examined; 0: never"},
     {"text", .kind = OPTION_TEXT, FIELD(text), .shown = "one made from the seed", .commands = CMD_EVAL,
      .metavar = "PATH", .help = "the text whose rows are compared"},
     {"trace", .kind = OPTION_TEXT, FIELD(trace), .shown = "none", .commands = CMD_EVAL, .metavar = "DIR",
@@ -248,8 +252,7 @@ const ConfigOption config_options[] = {
      .help = "write the certificate of the policy that passes and reads least beside the model"},
 
     {"json", .kind = OPTION_FLAG, FIELD(json), .fallback = "off",
-     .commands = CMD_INSPECT | PROMPTED | CMD_BENCH | CMD_EVAL,
-     .help = "machine-readable output"},
+     .commands = CMD_INSPECT | PROMPTED | CMD_BENCH | CMD_EVAL, .help = "machine-readable output"},
 };
 const size_t config_n_options = sizeof config_options / sizeof *config_options;
 

@@ -134,6 +134,8 @@ typedef struct RequestTimings {
     uint32_t known_tokens;                                    /* of the prompt, to the cache, usable or not */
     PrefixEnd cache_end;                                      /* why the cached tokens ended where they do */
     AttentionStats attention;                                 /* of the decoded rows of all choices */
+    uint32_t n_audited;                                       /* rows that were computed dense too */
+    double audited_kl;                                        /* of the dense ones from theirs, nats, added up */
 } RequestTimings;
 
 enum { STATS_KV_KINDS = 3 };

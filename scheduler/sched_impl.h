@@ -28,7 +28,8 @@ struct Sched {
     SwapStore swap;
     uint32_t *end_ids;
     uint32_t n_layers, max_running;
-    float *row; /* [n_vocab] a row that several choices are drawn from */
+    float *row;       /* [n_vocab] a row that several choices are drawn from */
+    float *audit_row; /* [n_vocab] */
 
     JobTable jobs;
     Job **active;      /* [n_active] of max_live: those that have started, and those that still have events */
@@ -86,6 +87,13 @@ void prefill_step(Sched *sched, uint64_t until_usec);
 void passes_forget(Sched *sched, Sequence *sequence);
 /* Nobody waits for these passes. */
 void passes_drop_empty(Sched *sched);
+
+/* ---- audit.c: what a row would have been by dense attention ---- */
+
+/* Before the pass of sched->decoding [n]: computes the first row that is due; NULL: none, or there was no room. */
+Sequence *audit_begin(Sched *sched, uint32_t n_decoding);
+/* The same row as the sequence got it. */
+void audit_end(Sched *sched, Sequence *sequence, const float *logits);
 
 /* ---- sched.c ---- */
 

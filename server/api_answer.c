@@ -183,6 +183,8 @@ static void write_attention(const ApiAnswer *answer, JsonOut *out)
         json_rawf(out, ",\"missing_mass\":%.6f", stats->estimated_mass / (double)stats->n_estimates);
     if (stats->n_audits)
         json_rawf(out, ",\"audited_missing_mass\":%.6f", stats->audited_mass / (double)stats->n_audits);
+    if (answer->timings.n_audited)
+        json_rawf(out, ",\"audited_kl\":%.6f", answer->timings.audited_kl / (double)answer->timings.n_audited);
     json_raw(out, "}");
 }
 

@@ -156,6 +156,8 @@ static void observe_timings(Metrics *metrics, const RequestTimings *timings)
         metrics_observe(metrics, METRICS_MISSING_MASS, attention->estimated_mass / (double)attention->n_estimates);
     if (attention->n_audits)
         metrics_observe(metrics, METRICS_AUDITED_MASS, attention->audited_mass / (double)attention->n_audits);
+    if (timings->n_audited)
+        metrics_observe(metrics, METRICS_AUDITED_KL, timings->audited_kl / (double)timings->n_audited);
 }
 
 static void add_timings(RequestTimings *sum, const RequestTimings *timings)
@@ -168,6 +170,8 @@ static void add_timings(RequestTimings *sum, const RequestTimings *timings)
     sum->completion_tokens += timings->completion_tokens;
     sum->n_preempted += timings->n_preempted;
     attention_stats_add(&sum->attention, &timings->attention);
+    sum->n_audited += timings->n_audited;
+    sum->audited_kl += timings->audited_kl;
 }
 
 static void set_divergence(Generation *generation, const RequestTimings *timings)

@@ -159,6 +159,7 @@ static bool fill_request(Request *request, const ApiJob *job, const ApiParams *p
     request->want_prompt_logprobs = params->echo && (params->logprobs || !request->max_tokens);
     request->policy = plan->attention.policy;
     request->attention = plan->attention.wish;
+    request->attention.audit_interval = job->model->audit_interval;
     request->priority = params->priority;
     request->arrival_usec = clock_now_usec();
     uint64_t timeout_ms = (uint64_t)(params->timeout_s * 1e3), limit_ms = job->limits.request_timeout_ms;

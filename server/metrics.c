@@ -38,6 +38,8 @@ static const HistogramInfo histograms[METRICS_HISTOGRAMS] = {
                               "Share of attention that an answer's rows left out, estimated from probes.", SHARES},
     [METRICS_AUDITED_MASS] = {"longwave_attention_audited_missing_mass",
                               "The same as audited rows found it by dense attention.", SHARES},
+    [METRICS_AUDITED_KL] = {"longwave_attention_audited_kl_nats",
+                            "Divergence of an answer's audited rows from dense attention.", SHARES},
 };
 
 void metrics_observe(Metrics *metrics, MetricsHistogram which, double value)

@@ -21,6 +21,7 @@ typedef enum MetricsHistogram {
     METRICS_GENERATION_TOKENS,
     METRICS_MISSING_MASS, /* of attention, estimated; and as audits found it */
     METRICS_AUDITED_MASS,
+    METRICS_AUDITED_KL,
     METRICS_HISTOGRAMS
 } MetricsHistogram;
 

@@ -57,6 +57,7 @@ typedef struct ServedModel {
     const Tokenizer *tokenizer;
     const ChatTemplate *chat_template; /* NULL: the model has none */
     ServedPolicies policies;           /* by PolicyId */
+    uint32_t audit_interval;           /* of requests that select; 0: none */
 } ServedModel;
 
 LW_CHECK bool server_start(const ServerParams *params, Server **ret_server, Error *error);

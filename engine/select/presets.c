@@ -173,7 +173,7 @@ bool wish_apply(const AttnWish *wish, const AttnPolicy *base, AttnPolicy *ret_po
             return refuse(ATTENTION ".positions", "can be packed only where something is left out", error);
         policy.positions = wish->positions;
     }
-    if (selects) policy.selection.audit_interval = wish->audit_interval;
+    if (selects && wish->audit_interval) policy.selection.audit_interval = wish->audit_interval;
     if (!policy_check(&policy, error)) return false;
     *ret_policy = policy;
     return true;

@@ -78,6 +78,7 @@ static bool list_policies(Serve *serve, Error *error)
         serve->policies[n] = (ServedPolicy){policy->name, policy->roles ? policy->roles->name : NULL};
     }
     serve->model.policies = (ServedPolicies){serve->policies, n, engine_default_policy(serve->engine)};
+    serve->model.audit_interval = serve->config.audit;
     serve->model.trained_context = engine_shape(serve->engine)->train_context;
     return true;
 }

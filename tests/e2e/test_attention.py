@@ -67,3 +67,23 @@ def test_policies_of_requests():
         assert status == 400 and error["param"] == "longwave.attention.budget"
     finally:
         assert server.stop() == 0
+
+
+def test_audits():
+    """Rows that are computed dense too tell what selecting changed, and change nothing."""
+    wishes = [{"preset": "oracle", "budget": 448}, {"preset": "random", "budget": 448}, "dense"]
+    answers = []
+    for options in (["--audit", "2"], []):
+        server = longwave_server.Server(longwave_server.MODEL, "--ctx", "2048", *options)
+        try:
+            answers.append([server.post(CHAT, {**FIELDS, "max_tokens": 24, "longwave": {"attention": wish}})[1]
+                            for wish in wishes])
+            n_audited = server.metric("longwave_attention_audited_kl_nats_count")
+            assert n_audited == (2 if options else 0)
+        finally:
+            assert server.stop() == 0
+    assert [each["choices"] for each in answers[0]] == [each["choices"] for each in answers[1]]
+    oracle, random, dense = (each["longwave"]["attention"] for each in answers[0])
+    assert 0 <= oracle["audited_kl"] < random["audited_kl"] < 10
+    assert 0 < oracle["audited_missing_mass"] < random["audited_missing_mass"] < 1
+    assert "audited_kl" not in dense and "audited_kl" not in answers[1][0]["longwave"]["attention"]
