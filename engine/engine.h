@@ -30,7 +30,8 @@ typedef struct EngineParams {
     const AttnPolicy *policies; /* [n_policies], kept by the caller until engine_close; NULL: dense alone */
     uint32_t n_policies;
     const RopeOverride *rope; /* other positions and a longer context; NULL: the model's own */
-    const char *attention;    /* a preset: a policy behind those, and the default; NULL, "auto": dense is */
+    const char *attention;    /* a preset: a policy behind those, and the default; NULL: dense is; "auto": what the
+                                 model's certificate names (engine/eval/certificate.h), dense without one */
     const char *roles;        /* "NAME=PATH,...": a policy for each such file behind the dense one; without policies */
     uint32_t max_batch_rows;  /* rows of one forward pass */
     uint32_t max_logit_rows;  /* rows with logits of one forward pass */
@@ -113,6 +114,7 @@ void engine_pages_unref(Engine *engine, const PageSet *set);
 /* The classes of a policy, in PageSet order: [*ret_n <= KV_MAX_CLASSES], static. */
 const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n);
 PolicyId engine_default_policy(const Engine *engine);                   /* of who does not choose one */
+const Error *engine_certificate_error(const Engine *engine); /* why "auto" does not follow the one there is; NULL */
 const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy); /* NULL past the last */
 KvUsage engine_kv_usage(const Engine *engine);
 /* Bytes that a sequence of n tokens takes at most while it is built, images included. */

@@ -79,6 +79,7 @@ struct Engine {
     PolicySlot *policies;                /* [n_policies] of POLICY_MAX_SLOTS, by policy_slot */
     uint32_t n_policies, n_own_policies; /* the first of them were there when it was opened, and stay */
     PolicyId default_policy;
+    Error certificate_error; /* ERR_NONE: none */
     uint64_t policy_clock;
     KvClassTable classes;
     KvMemory *memory;

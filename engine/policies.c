@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine_state.h"
+#include "engine/eval/certificate.h"
 #include "engine/select/planner.h"
 #include "engine/select/policy_check.h"
 
@@ -52,20 +53,58 @@ void policies_fill(Engine *engine)
     for (uint32_t i = 0; i < engine->n_policies; i++) fill_plans(engine, i);
 }
 
-/* The policies [*n] and the preset that is the default behind them. */
-static bool add_default(Engine *engine, const AttnPolicy **policies, uint32_t *n, Error *error)
+/* The policies [*n] and the one that is the default behind them. */
+static bool append_default(Engine *engine, const AttnPolicy *policy, const AttnPolicy **policies, uint32_t *n,
+                           Error *error)
 {
-    const char *name = engine->params.attention;
-    if (!name || !strcmp(name, "auto") || !strcmp(name, "dense")) return true;
-    const AttnPolicy *preset = preset_find(name);
-    if (!preset) return error_set_param(error, ERR_INVALID, "attention", "attention '%.40s' is not known", name);
     AttnPolicy *all = arena_array(&engine->arena, (size_t)*n + 1, sizeof *all);
     if (!all) return error_set(error, ERR_NO_MEMORY, "no memory for attention policies");
     memcpy(all, *policies, *n * sizeof *all);
-    all[*n] = *preset;
+    all[*n] = *policy;
     engine->default_policy = (*n)++;
     *policies = all;
     return true;
+}
+
+/* The certified policy with the roles that it names, as it was measured; false: it cannot be followed. */
+static bool read_certificate(const Engine *engine, const AttnPolicy *policies, uint32_t n, PolicySpec *ret_spec,
+                             Error *error)
+{
+    Certificate certificate;
+    KvTypes types;
+    if (!certificate_load(engine->params.model_path, engine_model_fingerprint(engine), &certificate, error) ||
+        !certificate_policy(&certificate, ret_spec, error))
+        return false;
+    if (!kv_types_parse(certificate.kv_type, &types, error) || memcmp(&types, &engine->params.kv_types, sizeof types))
+        return error_set(error, ERR_INVALID, "the certificate is of kv_type '%s', which is not what is served",
+                         certificate.kv_type);
+    if (!policy_spec_take_roles(ret_spec, policies, n, error)) return error_prefix(error, "the certificate");
+    return policy_check(&ret_spec->policy, error) && check_device(engine, &ret_spec->policy, error);
+}
+
+/* Whatever is wrong with a certificate, the model can be served: dense. */
+static bool add_certified(Engine *engine, const AttnPolicy **policies, uint32_t *n, Error *error)
+{
+    PolicySpec spec;
+    Error *why = &engine->certificate_error;
+    if (!read_certificate(engine, *policies, *n, &spec, why)) {
+        if (why->code == ERR_NOT_FOUND) why->code = ERR_NONE;
+        return true;
+    }
+    char *name = arena_strdup(&engine->arena, spec.text);
+    if (!name) return error_set(error, ERR_NO_MEMORY, "no memory for attention policies");
+    spec.policy.name = name;
+    return append_default(engine, &spec.policy, policies, n, error);
+}
+
+static bool add_default(Engine *engine, const AttnPolicy **policies, uint32_t *n, Error *error)
+{
+    const char *name = engine->params.attention;
+    if (!name || !strcmp(name, "dense")) return true;
+    if (!strcmp(name, "auto")) return add_certified(engine, policies, n, error);
+    const AttnPolicy *preset = preset_find(name);
+    if (!preset) return error_set_param(error, ERR_INVALID, "attention", "attention '%.40s' is not known", name);
+    return append_default(engine, preset, policies, n, error);
 }
 
 bool policies_open(Engine *engine, const AttnPolicy *policies, uint32_t n, Error *error)
@@ -123,6 +162,11 @@ static uint32_t find_place(const Engine *engine)
         if (slot->n_users == 0 && (best == UINT32_MAX || slot->last_use < engine->policies[best].last_use)) best = i;
     }
     return best;
+}
+
+const Error *engine_certificate_error(const Engine *engine)
+{
+    return engine->certificate_error.code == ERR_NONE ? NULL : &engine->certificate_error;
 }
 
 PolicyId engine_default_policy(const Engine *engine)

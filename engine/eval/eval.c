@@ -73,17 +73,8 @@ static const AttnPolicy *find_roles(const Engine *engine, const char *name)
 
 static bool take_roles(const Eval *eval, PolicySpec *spec, Error *error)
 {
-    if (!spec->roles[0]) return true;
     const AttnPolicy *from = find_roles(eval->params.engine, spec->roles);
-    if (!from)
-        return error_set_param(error, ERR_INVALID, "policies", "'%s': no file of roles is called '%s'", spec->text,
-                               spec->roles);
-    AttnPolicy *policy = &spec->policy;
-    policy->roles = from->roles;
-    if (!policy->sink) policy->sink = from->sink;
-    if (!policy->recent_prefill) policy->recent_prefill = from->recent_prefill;
-    if (!policy->recent_decode) policy->recent_decode = from->recent_decode;
-    return true;
+    return policy_spec_take_roles(spec, from, from ? 1 : 0, error);
 }
 
 static bool add_policy(Eval *eval, const char *text, size_t n, Error *error)

@@ -169,3 +169,20 @@ bool policy_spec_parse(const char *text, size_t n, PolicySpec *ret_spec, Error *
     *ret_spec = spec;
     return true;
 }
+
+bool policy_spec_take_roles(PolicySpec *spec, const AttnPolicy *policies, uint32_t n, Error *error)
+{
+    const AttnPolicy *from = NULL;
+    AttnPolicy *policy = &spec->policy;
+    if (!spec->roles[0]) return true;
+    for (uint32_t i = 0; i < n && !from; i++)
+        if (policies[i].roles && !strcmp(policies[i].roles->name, spec->roles)) from = &policies[i];
+    if (!from)
+        return error_set_param(error, ERR_INVALID, "policies", "'%s': no file of roles is called '%s'", spec->text,
+                               spec->roles);
+    policy->roles = from->roles;
+    if (!policy->sink) policy->sink = from->sink;
+    if (!policy->recent_prefill) policy->recent_prefill = from->recent_prefill;
+    if (!policy->recent_decode) policy->recent_decode = from->recent_decode;
+    return true;
+}

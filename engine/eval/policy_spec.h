@@ -17,3 +17,5 @@ typedef struct PolicySpec {
 
 /* One of n bytes, presets.h has the names. An error names policies. */
 LW_CHECK bool policy_spec_parse(const char *text, size_t n, PolicySpec *ret_spec, Error *error);
+/* The roles that it names, of one of the policies [n]; ranges that it does not set itself come with them. */
+LW_CHECK bool policy_spec_take_roles(PolicySpec *spec, const AttnPolicy *policies, uint32_t n, Error *error);

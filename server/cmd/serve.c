@@ -101,6 +101,12 @@ static void warn_of_four_bits(const char *kv_type)
                  kv_type);
 }
 
+static void tell_certificate(const Engine *engine)
+{
+    const Error *why_not = engine_certificate_error(engine);
+    if (why_not) log_warn("attention is dense, the certificate beside the model is not followed: %s", why_not->text);
+}
+
 static bool describe_model(Serve *serve, Error *error)
 {
     struct stat st;
@@ -117,6 +123,7 @@ static bool describe_model(Serve *serve, Error *error)
     serve->model.n_kv_pages = (uint32_t)(engine_kv_usage(engine).total_tokens / KV_PAGE_TOKENS);
     if (serve->device->is_host) compare_memory(engine);
     warn_of_four_bits(serve->run_config.kv_type);
+    tell_certificate(engine);
     serve->model.created_unix = modified;
     serve->model.context = engine_context(engine);
     serve->model.tokenizer = engine_tokenizer(engine);
