@@ -104,6 +104,20 @@ def test_nothing_that_fails_is_certified(tiny_path):
     assert not tiny_path.with_name(tiny_path.name + ".certificate.json").exists()
 
 
+def test_beyond_the_trained_context(tiny_path):
+    """Policies that move keys go there, and dense as it is beside them; other positions have other names."""
+    far = ("--lengths", "6000", "--tasks", "passkey:repeats=1", "--questions", "2", "--per-haystack", "2", "--positions",
+           "1", "--rows", "4", "-t", "1", "-m", str(tiny_path))
+    found = report(*far, "--policies", "streaming-llm:budget=1024")
+    share = {row["policy"]: row["kv_share"] for row in found["tasks"]}
+    assert share["dense"] == 1 and share["streaming-llm:budget=1024"] < 0.3
+    assert all(row["kl"] > 0 for row in found["rows"])
+    refused = evaluate(*far, "--policies", "lserve-4k")
+    assert refused.returncode == 1 and "trained" in refused.stderr
+    stretched = report(*far, "--policies", "lserve-4k", "--rope", "ntk=2")
+    assert {row["policy"] for row in stretched["tasks"]} == {"dense@ntk=2", "lserve-4k@ntk=2"}
+
+
 @pytest.mark.parametrize("options, part", [
     (("--policies", "fast"), "fast"),
     (("--policies", "lserve-4k:budget=10"), "budget"),
