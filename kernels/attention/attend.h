@@ -3,7 +3,7 @@
  * Attention of a ragged batch over paged keys and values, by plans: softmax(cap(scale * q k^T)) v over the keys that
  * the plan of the query's KV head shows it. Keys of the batch's own rows are stored already (kv_store). fp32
  * accumulation. A row's result is a function of its position, its plan and the stored keys alone: not of other rows,
- * threads, chunks, and a plan that shows the same keys gives the same bits, however it says so.
+ * threads, chunks. Plans that show the same keys give the same bits, also where bands cut and positions move none.
  *
  * Scale: applied in the kernel. A row that sees no key has out = 0. Query head h reads KV head h / (n_heads /
  * n_kv_heads). A NaN or an infinity in a key or value that a row sees makes its result NaN or infinite: a product q k
