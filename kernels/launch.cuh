@@ -2,8 +2,9 @@
 /*
  * How every kernel is launched: chained to the one before it by programmatic dependent launch where the device has it.
  * A kernel may start while its predecessor still runs, so it calls grid_wait() before it touches anything that an
- * earlier kernel writes or still reads, and grid_release() when its successor may start (at once: the successor waits
- * for its end). Every kernel must call grid_wait(), or those behind it would overtake what is before it.
+ * earlier kernel writes or still reads, and grid_release() when its successor may start (at once, since the successor
+ * waits for its end, or when it has fetched all it needs: then they don't compete). Every kernel must call
+ * grid_wait(), or those behind it would overtake what is before it.
  */
 #pragma once
 #include "kernels/device_facts.h"

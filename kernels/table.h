@@ -22,7 +22,7 @@ extern "C" {
 
 typedef struct KernelTable {
     const char *name;  /* "cpu-amx-int8", "cpu-avx512-vnni", "cpu-avx2", "cpu-scalar", "cuda" */
-    bool matmul_fuses; /* matmul takes a norm or a gate of its input */
+    bool matmul_fuses; /* matmul takes a norm or a gate of its input, and a gate of its results */
     bool (*embed)(const EmbedParams *, Stream);
     bool (*rmsnorm)(const RmsNormParams *, Stream);
     bool (*matmul)(const MatmulParams *, Stream);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The decode kernels of matmul: packed weights times 1 to 16 rows of x, for several outputs of one type in one launch.
- * Internal to kernels/linear; a row of gemv_kernels() for each type.
+ * Internal to kernels/linear; a row of gemv_rows_*() for each type.
  */
 #pragma once
 #include "base/tensor.h"
@@ -13,13 +13,13 @@ namespace lw
 enum {
     GEMV_MAX_TOKENS = 16,
     GEMV_MAX_RAW_TOKENS = 2,
-    GEMV_MAX_STAGES = 4,
+    GEMV_MAX_RAW_COLS = 16384, /* half as many with a norm */
+    GEMV_MAX_STAGES = 3,
     GEMV_MAX_BUFFERS = 2,
-    GEMV_WARPS = 8, /* of a block for up to 8 tokens */
-    GEMV_WIDE_WARPS = 16,
-    GEMV_BLOCKS = 2, /* a multiprocessor, for up to 8 tokens */
+    GEMV_MAX_WARPS = 16,
+    GEMV_PASS_TILES_8 = 2, /* of which a warp forms sums before it hands them over, up to 8 tokens; then 1 */
 };
-enum { GEMV_STATIC_BYTES = 1024 };                    /* of shared memory at most, besides what is asked for */
+enum { GEMV_STATIC_BYTES = 3072 };                    /* of shared memory at most, besides what is asked for */
 enum { GEMV_RED_STRIDE = 20, GEMV_X_PAD_BYTES = 64 }; /* both against bank conflicts */
 
 struct GemvOut {
@@ -31,12 +31,20 @@ struct GemvOut {
     bool accumulate;
 };
 
+/*
+ * Tiles are numbered over all outputs; with is_glu those of out[0] are the even ones and those of out[1] the odd ones.
+ */
 struct GemvArgs {
     GemvOut out[MATMUL_MAX_OUT];
     uint32_t n_out, n_tiles, n_units, n_tokens;
-    uint32_t chunk_units;         /* columns of x that shared memory holds at a time, in units */
-    uint32_t n_stages, n_buffers; /* units that a warp has in flight; buffers of sums */
+    uint32_t chunk_units;               /* columns of x that shared memory holds at a time, in units */
+    uint32_t n_first;                   /* stages that are filled before x is asked for: more would delay it */
+    uint32_t n_stages, n_buffers;       /* of a warp's ring; buffers of sums */
+    uint32_t block_groups, more_blocks; /* tiles, or pairs with is_glu, of every block; so many have one more */
     size_t tile_bytes;
+    size_t pass_step; /* from the tiles of a pass to those of the next */
+    bool is_glu;      /* out[0].y takes activation(out[0]) * out[1]; up to 8 tokens */
+    GluActivation activation;
     bool is_raw; /* x is still to be made from raw; then all of it fits and x, x_low and x_scale are not read */
     RowSource raw;
     const uint16_t *x, *x_low; /* [n_tokens, x_stride] binary16 or bfloat16; what rounding x left over, or NULL */
@@ -46,10 +54,15 @@ struct GemvArgs {
 
 using GemvKernel = void (*)(GemvArgs);
 
+struct GemvForm {
+    GemvKernel kernel;
+    uint32_t n_warps, n_tiles; /* of a block; of a pass */
+};
+
 struct GemvRow {
     DType type;
-    GemvKernel by_8, by_16; /* up to 8 tokens, up to 16; sums are formed in another order */
-    uint32_t unit_cols, lane_bytes;
+    GemvForm by_8, by_16; /* up to 8 tokens, up to 16; sums are formed in another order */
+    uint32_t unit_cols, unit_bytes;
     bool is_split; /* wants x_low too */
 };
 

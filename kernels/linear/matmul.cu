@@ -101,31 +101,33 @@ uint32_t at_most(uint32_t x, uint32_t most)
     return x < most ? x : most;
 }
 
-uint32_t warps_for(uint32_t n_tokens)
+size_t shared_limit(const DeviceFacts *facts)
 {
-    return n_tokens <= 8 ? GEMV_WARPS : GEMV_WIDE_WARPS;
+    return facts->block_shared_bytes - GEMV_STATIC_BYTES;
 }
 
-/*
- * Shares shared memory out. Up to 8 tokens, two blocks should fill a multiprocessor: then every one gets two, and
- * blocks of the next kernel come, and fetch weights, as these leave. Where x is too large for that one block takes it
- * all, and x is held in parts where it is larger still.
- */
+/* The form for 8 wants so much for its rings that devices with little shared memory use the other, which is slower. */
+const GemvForm &form_of(const GemvRow *row, const DeviceFacts *facts, uint32_t n_tokens)
+{
+    const GemvForm &form = row->by_8;
+    const size_t stage = (size_t)form.n_warps * form.n_tiles * row->unit_bytes, limit = shared_limit(facts);
+    return n_tokens <= 8 && stage + stage / 2 <= limit ? form : row->by_16;
+}
+
+/* Shares a multiprocessor's shared memory out; x is held in parts where it is too large. */
 bool plan_shared(const GemvRow *row, const DeviceFacts *facts, GemvArgs *args, size_t *ret_bytes)
 {
-    constexpr uint32_t kBlockBytes = 2048; /* what a block takes besides, and a small kernel's share */
-    const uint32_t n_warps = warps_for(args->n_tokens);
-    const size_t stage = (size_t)n_warps * 32 * row->lane_bytes, kinds = row->is_split ? 2 : 1;
-    const size_t buffer = (size_t)n_warps * args->n_tokens * GEMV_RED_STRIDE * sizeof(float);
-    const size_t one = facts->block_shared_bytes - GEMV_STATIC_BYTES;
-    const size_t share = facts->processor_shared_bytes / GEMV_BLOCKS - kBlockBytes;
+    const GemvForm &form = form_of(row, facts, args->n_tokens);
+    const uint32_t n_warps = form.n_warps;
+    const size_t tiles = (size_t)n_warps * form.n_tiles;
+    const size_t stage = tiles * row->unit_bytes, kinds = row->is_split ? 2 : 1;
+    const size_t limit = shared_limit(facts);
     const size_t x_row = (size_t)row->unit_cols * 2, pads = kinds * args->n_tokens * GEMV_X_PAD_BYTES;
     const size_t x = kinds * args->n_tokens * x_row * args->n_units + pads;
-    args->n_buffers = args->n_tokens <= 4 ? 2 : 1;
-    const size_t sums = args->n_buffers * buffer;
-    size_t limit = n_warps == GEMV_WARPS && sums + x + 2 * stage <= share ? share : one;
+    args->n_buffers = args->n_tokens <= 4 ? GEMV_MAX_BUFFERS : 1;
+    const size_t sums = args->n_buffers * tiles * args->n_tokens * GEMV_RED_STRIDE * sizeof(float);
     args->chunk_units = args->n_units;
-    if (sums + x + 2 * stage > limit) { /* then x in parts that every warp has a share in */
+    if (sums + x + stage > limit) { /* then x in parts that every warp has a share in */
         size_t ring = sums + pads + 2 * stage + kinds * args->n_tokens * x_row <= limit ? 2 * stage : stage;
         if (sums + pads + ring > limit) return false;
         uint32_t units = (uint32_t)((limit - sums - pads - ring) / (kinds * args->n_tokens * x_row));
@@ -134,15 +136,26 @@ bool plan_shared(const GemvRow *row, const DeviceFacts *facts, GemvArgs *args, s
         if (units < args->chunk_units) args->chunk_units = units;
     }
     const size_t held = sums + pads + kinds * args->n_tokens * x_row * args->chunk_units;
-    args->n_stages = (uint32_t)((limit - held) / stage);
-    if (args->n_stages > GEMV_MAX_STAGES) args->n_stages = GEMV_MAX_STAGES;
+    args->n_stages = at_most((uint32_t)((limit - held) / stage), GEMV_MAX_STAGES);
+    args->n_first = at_most(args->n_stages, row->is_split ? 2 : 1);
     *ret_bytes = held + args->n_stages * stage;
     return args->n_stages > 0;
 }
 
+/* Whether the kernel of out[0]'s type gates the results of up to 8 tokens itself. */
+bool gates_inside(const MatmulParams *params)
+{
+    const MatmulOut *out = params->out;
+    const DeviceFacts *facts = device_facts();
+    const GemvRow *row = gemv_row_of(out[0].type);
+    bool good = params->is_gated && facts && row && out[0].type == out[1].type && &form_of(row, facts, 8) == &row->by_8;
+    for (uint32_t i = 2; i < params->n_out; i++) good &= out[i].type != out[0].type;
+    return good && params->n_tokens <= (params->is_deterministic ? MATMUL_CUDA_ROWS : 8);
+}
+
 /* Outputs of params that have row's type, tokens [t0, t0 + n). */
-GemvArgs gemv_args(const MatmulParams *params, const Operand &x, const GemvRow *row, uint32_t t0, uint32_t n,
-                   bool is_raw)
+GemvArgs gemv_args(const MatmulParams *params, const Operand &x, const GemvRow *row, const GemvForm &form, uint32_t t0,
+                   uint32_t n, bool is_raw)
 {
     GemvArgs args = {};
     const bool is_bfloat = row->type == DTYPE_BF16;
@@ -158,6 +171,9 @@ GemvArgs gemv_args(const MatmulParams *params, const Operand &x, const GemvRow *
     args.n_units = device_padded_cols(row->type, params->n_cols) / row->unit_cols;
     args.n_tokens = n;
     args.tile_bytes = device_tile_bytes(row->type, params->n_cols);
+    args.is_glu = gates_inside(params) && params->out[0].type == row->type;
+    args.activation = params->glu_activation;
+    args.pass_step = args.tile_bytes * (args.is_glu ? 1 : form.n_tiles);
     args.x = (is_bfloat ? x.bfloat : x.half) + at;
     args.x_low = !row->is_split ? nullptr : (is_bfloat ? x.bfloat_low : x.half_low) + at;
     args.x_scale = is_bfloat ? nullptr : x.scale + t0;
@@ -171,12 +187,16 @@ GemvArgs gemv_args(const MatmulParams *params, const Operand &x, const GemvRow *
 bool can_be_raw(const MatmulParams *params, const Operand &x)
 {
     const DeviceFacts *facts = device_facts();
-    if (!facts || params->n_tokens > GEMV_MAX_RAW_TOKENS || !operand_is_held(operand_source(params))) return false;
+    if (!facts || params->is_deterministic || params->n_tokens > GEMV_MAX_RAW_TOKENS) return false;
+    if (!operand_source(params).is_aligned || params->glu_up) return false;
     for (uint32_t i = 0; i < params->n_out; i++) {
         const GemvRow *row = gemv_row_of(params->out[i].type);
         size_t shared_bytes;
-        if (!row) return false;
-        GemvArgs args = gemv_args(params, x, row, 0, params->n_tokens, true);
+        if (!row || &form_of(row, facts, params->n_tokens) != &row->by_8) return false;
+        GemvArgs args = gemv_args(params, x, row, row->by_8, 0, params->n_tokens, true);
+        uint32_t n_warps = row->by_8.n_warps, warp_units = (args.n_units + n_warps - 1) / n_warps;
+        uint32_t most = GEMV_MAX_RAW_COLS / (params->norm_weight ? 2 : 1);
+        if (warp_units * row->unit_cols * n_warps > most) return false;
         if (!plan_shared(row, facts, &args, &shared_bytes) || args.chunk_units < args.n_units) return false;
     }
     return true;
@@ -187,17 +207,20 @@ bool run_gemv(const MatmulParams *params, const Operand &x, const GemvRow *row, 
     const DeviceFacts *facts = device_facts();
     for (uint32_t t0 = 0, n; facts && t0 < params->n_tokens; t0 += n) {
         n = at_most(params->n_tokens - t0, params->is_deterministic ? 8 : GEMV_MAX_TOKENS);
-        GemvArgs args = gemv_args(params, x, row, t0, n, is_raw);
+        const GemvForm &form = form_of(row, facts, n); /* for up to 8 tokens the same one */
+        GemvArgs args = gemv_args(params, x, row, form, t0, n, is_raw);
         size_t shared_bytes = 0;
         if (args.n_tiles == 0) return true;
         if (!plan_shared(row, facts, &args, &shared_bytes)) return false;
         while (params->is_deterministic && n > 1 && args.chunk_units < args.n_units) { /* parts of x are added apart */
-            args = gemv_args(params, x, row, t0, --n, is_raw);
+            args = gemv_args(params, x, row, form, t0, --n, is_raw);
             if (!plan_shared(row, facts, &args, &shared_bytes)) return false;
         }
-        uint32_t most = (n <= 8 ? GEMV_BLOCKS : 1) * facts->n_multiprocessors, blocks = at_most(args.n_tiles, most);
-        if (!launch(n <= 8 ? row->by_8 : row->by_16, dim3(blocks), 32 * warps_for(n), shared_bytes, stream, args))
-            return false;
+        uint32_t groups = args.is_glu ? args.n_tiles / 2 : args.n_tiles;
+        uint32_t blocks = at_most(groups, facts->n_multiprocessors);
+        args.block_groups = groups / blocks;
+        args.more_blocks = groups % blocks;
+        if (!launch(form.kernel, dim3(blocks), 32 * form.n_warps, shared_bytes, stream, args)) return false;
     }
     return facts != nullptr;
 }
@@ -216,22 +239,7 @@ bool run_f32(const MatmulParams *params, const Operand &x, Stream stream)
     return true;
 }
 
-bool multiply_few(const MatmulParams *params, const Operand &x, Stream stream)
-{
-    const bool is_raw = can_be_raw(params, x);
-    if (!is_raw && !operand_fill(params, &x, stream)) return false;
-    for (uint32_t i = 0; i < params->n_out; i++) {
-        DType type = params->out[i].type;
-        bool is_done = false; /* together with an earlier output */
-        for (uint32_t j = 0; j < i; j++) is_done |= params->out[j].type == type;
-        if (is_done) continue;
-        if (type == DTYPE_F32 ? !run_f32(params, x, stream) : !run_gemv(params, x, gemv_row_of(type), is_raw, stream))
-            return false;
-    }
-    return true;
-}
-
-/* ---- many tokens ---- */
+/* ---- cuBLAS ---- */
 
 __global__ void add_bias(float *y, size_t y_stride, const float *bias, uint32_t n_rows, uint32_t n_tokens)
 {
@@ -252,6 +260,73 @@ bool run_blas(const MatmulParams *params, const MatmulOut &out, const Operand &x
                         &one, w, type, cols, from, type, (int)x.cols, &beta, out.y + row, CUDA_R_32F, (int)out.y_stride,
                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
 }
+
+bool run_bias(const MatmulParams *params, const MatmulOut &out, Stream stream)
+{
+    constexpr unsigned kThreads = 256;
+    return !out.bias || launch(add_bias, dim3(blocks_for(out.n_rows, kThreads, 1024), at_most(params->n_tokens, 1024)),
+                               kThreads, 0, stream, out.y, out.y_stride, out.bias, out.n_rows, params->n_tokens);
+}
+
+/* Weights of F32 or BF16, as they are. */
+bool run_blas_rows(const MatmulParams *params, const MatmulOut &out, const Operand &x, Stream stream)
+{
+    const cudaDataType type = out.type == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
+    if (out.n_rows == 0) return true;
+    return stream.blas && run_blas(params, out, x, out.w, type, 0, out.n_rows, stream) && run_bias(params, out, stream);
+}
+
+/* Rows that lie as cuBLAS wants them, for which it is the faster way when tokens are not few. */
+bool is_for_blas(const MatmulParams *params, DType type)
+{
+    return (type == DTYPE_F32 || type == DTYPE_BF16) && params->n_tokens > MATMUL_CUDA_PLAIN_ROWS &&
+           !params->is_deterministic;
+}
+
+bool multiply_few(const MatmulParams *params, const Operand &x, Stream stream)
+{
+    const bool is_raw = can_be_raw(params, x);
+    if (!is_raw && !operand_fill(params, &x, stream)) return false;
+    for (uint32_t i = 0; i < params->n_out; i++) {
+        DType type = params->out[i].type;
+        bool is_done = false; /* together with an earlier output */
+        for (uint32_t j = 0; j < i; j++) is_done |= params->out[j].type == type;
+        if (is_for_blas(params, type)) {
+            if (!run_blas_rows(params, params->out[i], x, stream)) return false;
+            continue;
+        }
+        if (is_done) continue;
+        if (type == DTYPE_F32 ? !run_f32(params, x, stream) : !run_gemv(params, x, gemv_row_of(type), is_raw, stream))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the gate, where no product's kernel has done it ---- */
+
+__global__ void gate_results(float *gate, size_t gate_stride, const float *up, size_t up_stride, uint32_t n_rows,
+                             uint32_t n_tokens, GluActivation activation)
+{
+    grid_release();
+    grid_wait();
+    for (uint32_t r = blockIdx.x * blockDim.x + threadIdx.x; r < n_rows; r += gridDim.x * blockDim.x)
+        for (uint32_t t = blockIdx.y; t < n_tokens; t += gridDim.y) {
+            float *y = gate + t * gate_stride + r;
+            *y = glu_value(activation, *y) * up[t * up_stride + r];
+        }
+}
+
+bool run_gate(const MatmulParams *params, Stream stream)
+{
+    constexpr unsigned kThreads = 256;
+    const MatmulOut &gate = params->out[0], &up = params->out[1];
+    if (!params->is_gated || gate.n_rows == 0 || gates_inside(params)) return true;
+    return launch(gate_results, dim3(blocks_for(gate.n_rows, kThreads, 1024), at_most(params->n_tokens, 1024)),
+                  kThreads, 0, stream, gate.y, gate.y_stride, (const float *)up.y, up.y_stride, gate.n_rows,
+                  params->n_tokens, params->glu_activation);
+}
+
+/* ---- many tokens ---- */
 
 bool multiply_widened(const MatmulParams *params, const MatmulOut &out, const Scratch &scratch, Stream stream)
 {
@@ -276,20 +351,14 @@ bool multiply_widened(const MatmulParams *params, const MatmulOut &out, const Sc
 
 bool multiply_many(const MatmulParams *params, const Scratch &scratch, Stream stream)
 {
-    constexpr unsigned kThreads = 256;
     if (!stream.blas || !operand_fill(params, &scratch.operand, stream)) return false;
     for (uint32_t i = 0; i < params->n_out; i++) {
         const MatmulOut &out = params->out[i];
         bool good = out.n_rows == 0;
-        if (good) continue;
-        if (out.type == DTYPE_F32 || out.type == DTYPE_BF16)
-            good = run_blas(params, out, scratch.operand, out.w, out.type == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF, 0,
-                            out.n_rows, stream);
-        else
-            good = multiply_widened(params, out, scratch, stream);
-        if (good && out.bias)
-            good = launch(add_bias, dim3(blocks_for(out.n_rows, kThreads, 1024), at_most(params->n_tokens, 1024)),
-                          kThreads, 0, stream, out.y, out.y_stride, out.bias, out.n_rows, params->n_tokens);
+        if (!good && (out.type == DTYPE_F32 || out.type == DTYPE_BF16))
+            good = run_blas_rows(params, out, scratch.operand, stream);
+        else if (!good)
+            good = multiply_widened(params, out, scratch, stream) && run_bias(params, out, stream);
         if (!good) return false;
     }
     return true;
@@ -315,7 +384,7 @@ bool prepare_rows(const GemvRow *(*rows_of)(uint32_t *), size_t shared_bytes, Er
     uint32_t n = 0;
     const GemvRow *rows = rows_of(&n);
     for (uint32_t i = 0; i < 2 * n; i++) {
-        GemvKernel kernel = i % 2 ? rows[i / 2].by_16 : rows[i / 2].by_8;
+        GemvKernel kernel = i % 2 ? rows[i / 2].by_16.kernel : rows[i / 2].by_8.kernel;
         cudaError_t rc =
             cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
         if (rc != cudaSuccess)
@@ -346,12 +415,16 @@ extern "C" bool matmul_cuda(const MatmulParams *params, Stream stream)
 {
     lw::Scratch scratch;
     if (params->n_out > MATMUL_MAX_OUT || (params->norm_weight && params->glu_up)) return false;
+    if (params->is_gated && (params->n_out < 2 || params->out[0].n_rows != params->out[1].n_rows ||
+                             params->out[0].accumulate || params->out[1].accumulate))
+        return false;
     for (uint32_t i = 0; i < params->n_out; i++)
         if (params->out[i].type != DTYPE_F32 && !lw::gemv_row_of(params->out[i].type)) return false;
     if (params->n_tokens == 0 || params->n_out == 0) return true;
     if (params->is_deterministic && params->n_tokens > MATMUL_CUDA_ROWS) return lw::multiply_pieces(*params, stream);
     lw::lay_out((char *)params->scratch, params->n_tokens, params->n_cols, &scratch);
     lw::keep_wanted(params, &scratch.operand);
-    if (params->n_tokens <= MATMUL_CUDA_ROWS) return lw::multiply_few(params, scratch.operand, stream);
-    return lw::multiply_many(params, scratch, stream);
+    bool good = params->n_tokens <= MATMUL_CUDA_ROWS ? lw::multiply_few(params, scratch.operand, stream)
+                                                     : lw::multiply_many(params, scratch, stream);
+    return good && lw::run_gate(params, stream);
 }

@@ -11,9 +11,10 @@
  * matmul_exact_ref multiplies the dequantised weights with fp32 activations in fp64: the yardstick for the error of
  * both.
  *
- * matmul_cuda wants weights packed as device_layout.h says and multiplies them with 16-bit activations (unquantised
- * weights: with two 16-bit parts, which is nearly fp32); beyond MATMUL_CUDA_ROWS tokens cuBLAS multiplies with weights
- * turned into bfloat16. There the order of a sum may depend on n_tokens unless is_deterministic is set.
+ * matmul_cuda wants weights packed as device_layout.h says and multiplies them with 16-bit activations (F16 and BF16:
+ * with two 16-bit parts, which is nearly fp32). Beyond MATMUL_CUDA_ROWS tokens, for F32 and BF16 beyond
+ * MATMUL_CUDA_PLAIN_ROWS, cuBLAS multiplies, and what is not F32 as bfloat16. The order of a sum may depend on n_tokens
+ * unless is_deterministic is set.
  */
 #pragma once
 #include "base/error.h"
@@ -49,6 +50,9 @@ typedef struct MatmulParams {
     float norm_eps;
     const float *glu_up; /* [n_tokens, x_stride] or NULL: x is the gate, glu.h */
     GluActivation glu_activation;
+    /* And to the results, there too: out[0].y takes glu_activation(out[0]) * out[1], out[1].y is undefined after. Both
+     * have the same rows, and neither accumulates. */
+    bool is_gated;
     bool is_deterministic; /* CUDA: every token as if it came alone; slow for many */
 } MatmulParams;
 
@@ -56,7 +60,7 @@ size_t matmul_scratch_bytes(uint32_t n_tokens, uint32_t n_cols);
 bool matmul_exact_ref(const MatmulParams *params);
 bool matmul_ref(const MatmulParams *params);
 
-enum { MATMUL_CUDA_ROWS = 32 };
+enum { MATMUL_CUDA_ROWS = 64, MATMUL_CUDA_PLAIN_ROWS = 16 };
 size_t matmul_cuda_scratch_bytes(uint32_t n_tokens, uint32_t n_cols);
 bool matmul_cuda(const MatmulParams *params, Stream stream);
 /* Prepares the kernels on the current device; once, before matmul_cuda. */

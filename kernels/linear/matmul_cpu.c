@@ -14,7 +14,7 @@ typedef struct MatmulJob {
 static bool plan(const MatmulParams *params, MatmulJob *job)
 {
     char *scratch = params->scratch;
-    if (params->norm_weight || params->glu_up) return false;
+    if (params->norm_weight || params->glu_up || params->is_gated) return false;
     *job = (MatmulJob){.params = params};
     for (uint32_t i = 0; i < params->n_out; i++) {
         const BlockFormat *format = block_format(params->out[i].type);

@@ -66,7 +66,7 @@ static void put(const MatmulOut *out, uint32_t t, uint32_t r, float sum)
 static bool multiply(const MatmulParams *params, const MatmulOut *out)
 {
     const BlockFormat *format = block_format(out->type);
-    if (!dtype_info(out->type) || params->norm_weight || params->glu_up) return false;
+    if (!dtype_info(out->type) || params->norm_weight || params->glu_up || params->is_gated) return false;
     size_t row_bytes = dtype_row_bytes(out->type, params->n_cols);
     Activations a = {0};
     if (format) a = activations_at(params->scratch, format->block, params->n_tokens, params->n_cols);
@@ -92,7 +92,7 @@ static bool multiply_exact(const MatmulParams *params, const MatmulOut *out)
 {
     enum { CHUNK = BLOCK_K };
     float w[CHUNK];
-    if (!dtype_info(out->type) || params->norm_weight || params->glu_up) return false;
+    if (!dtype_info(out->type) || params->norm_weight || params->glu_up || params->is_gated) return false;
     size_t row_bytes = dtype_row_bytes(out->type, params->n_cols);
     for (uint32_t t = 0; t < params->n_tokens; t++) {
         for (uint32_t r = 0; r < out->n_rows; r++) {

@@ -56,6 +56,12 @@ bool is_float4(const void *p)
     return (uintptr_t)p % sizeof(float4) == 0;
 }
 
+/* Whether a block of NormShape can make the row in its registers, without a gate. */
+bool is_held(const RowSource &source)
+{
+    return source.is_aligned && !source.up && source.n_cols <= NormShape::kHeldCols;
+}
+
 } // namespace
 
 RowSource operand_source(const MatmulParams *params)
@@ -67,17 +73,11 @@ RowSource operand_source(const MatmulParams *params)
     return source;
 }
 
-bool operand_is_held(const RowSource &source)
-{
-    return source.is_aligned && !source.up && source.n_cols <= NormShape::kHeldCols;
-}
-
 bool operand_fill(const MatmulParams *params, const Operand *operand, Stream stream)
 {
     FillArgs args = {*operand, operand_source(params)};
     const dim3 grid(params->n_tokens);
-    if (operand_is_held(args.from))
-        return launch(fill<NormShape, Way::kHeld>, grid, NormShape::kThreads, 0, stream, args);
+    if (is_held(args.from)) return launch(fill<NormShape, Way::kHeld>, grid, NormShape::kThreads, 0, stream, args);
     if (args.from.up && args.from.is_aligned && operand->cols <= WideShape::kHeldCols)
         return launch(fill<WideShape, Way::kGate>, grid, WideShape::kThreads, 0, stream, args);
     return launch(fill<WideShape, Way::kAny>, grid, WideShape::kThreads, 0, stream, args);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A row of x after its norm or gate, measured and scaled by one block of 512 threads; the same bits wherever it runs.
- */
+/* A row of x after its norm or gate, measured and scaled by one block. */
 #pragma once
 #include "kernels/linear/matmul.h"
 #include "kernels/pointwise/activation.cuh"
@@ -103,24 +102,29 @@ __device__ __forceinline__ float magnitude(float max, float4 v)
     return magnitude(magnitude(magnitude(magnitude(max, v.x), v.y), v.z), v.w);
 }
 
+/* The power of two that brings values of up to max near the top of binary16, and what undoes it. */
+__device__ __forceinline__ RowFactors factors_of_max(float max)
+{
+    constexpr int kTargetExponent = 14;
+    RowFactors ret = {1, NAN, 1};
+    int exponent = (int)(__float_as_uint(max) >> 23) - 126 - kTargetExponent;
+    if (exponent < -100) exponent = max > 0 ? -100 : 0;
+    if (isfinite(max)) ret.factor = ldexpf(1, -exponent), ret.scale = ldexpf(1, exponent);
+    return ret;
+}
+
 /* of_warps [kWarps] is shared memory that nobody else uses until the next barrier. */
 template <uint32_t kWarps>
 __device__ __forceinline__ RowFactors row_factors(const RowSource &s, RowSums sums, RowSums *of_warps)
 {
-    constexpr int kTargetExponent = 14;
+    float norm = 1;
     sums = combine_warp(sums);
     if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = sums;
     __syncthreads();
     sums = combine_warp(of_warps[threadIdx.x % kWarps]); /* each 32 / kWarps times */
-    RowFactors ret = {1, 1, 1};
-    if (s.weight) ret.norm = 1.0f / sqrtf(sums.squares / (float)(32 / kWarps) / (float)s.n_cols + s.eps);
-    float max = sums.max * ret.norm;
-    int exponent = (int)(__float_as_uint(max) >> 23) - 126 - kTargetExponent;
-    if (exponent < -100) exponent = max > 0 ? -100 : 0;
-    if (!isfinite(max))
-        ret.factor = NAN;
-    else
-        ret.factor = ldexpf(1, -exponent), ret.scale = ldexpf(1, exponent);
+    if (s.weight) norm = 1.0f / sqrtf(sums.squares / (float)(32 / kWarps) / (float)s.n_cols + s.eps);
+    RowFactors ret = factors_of_max(sums.max * norm);
+    ret.norm = norm;
     return ret;
 }
 

@@ -21,8 +21,6 @@ struct Operand {
 };
 
 RowSource operand_source(const MatmulParams *params);
-/* Whether a block of NormShape can make the row in its registers, without a gate. */
-bool operand_is_held(const RowSource &source);
 /* Arrays whose pointer is NULL are left out. */
 bool operand_fill(const MatmulParams *params, const Operand *operand, Stream stream);
 

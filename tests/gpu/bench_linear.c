@@ -91,7 +91,7 @@ static bool run_product(Bench *bench, int layer, Product product)
         at += (size_t)rows * MAX_TOKENS;
     }
     if (product != DOWN && product != ATTN_OUT) params.norm_weight = bench->norm;
-    if (product == DOWN) params.glu_up = bench->wide + (size_t)FF * MAX_TOKENS;
+    params.is_gated = product == GATE_UP;
     params.norm_eps = 1e-5f;
     return bench->table->matmul(&params, bench->stream);
 }

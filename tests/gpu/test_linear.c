@@ -12,7 +12,7 @@
 enum { MAX_TOKENS = 130, Y_PAD = 3 };
 static uint64_t seed = 77;
 
-/* Largest ||got - want|| / ||want|| of up to MATMUL_CUDA_ROWS tokens, and of more. */
+/* Largest ||got - want|| / ||want|| of up to few_rows() tokens, and of more. */
 static const struct {
     DType type;
     double few, many;
@@ -64,17 +64,23 @@ static void add_out(Problem *p, DType type, uint32_t n_rows, bool has_bias, bool
     if (!has_bias) free(bias);
 }
 
-static Problem new_problem(uint32_t max_tokens, uint32_t n_cols)
+/* pad: floats between rows of x; a multiple of 4 leaves them aligned, for which there are kernels of their own. */
+static Problem new_padded_problem(uint32_t max_tokens, uint32_t n_cols, uint32_t pad)
 {
     Problem p = {.max_tokens = max_tokens};
-    size_t n = (size_t)max_tokens * (n_cols + 1);
+    size_t n = (size_t)max_tokens * (n_cols + pad);
     p.x = checked_alloc(n * sizeof *p.x);
     random_floats(&seed, p.x, n, 2);
-    p.host = (MatmulParams){.x = p.x, .x_stride = n_cols + 1, .n_tokens = max_tokens, .n_cols = n_cols};
+    p.host = (MatmulParams){.x = p.x, .x_stride = n_cols + pad, .n_tokens = max_tokens, .n_cols = n_cols};
     p.host.scratch = checked_alloc(matmul_scratch_bytes(max_tokens, n_cols));
     p.device = p.host;
     p.device.x = device_new(p.x, n * sizeof *p.x);
     return p;
+}
+
+static Problem new_problem(uint32_t max_tokens, uint32_t n_cols)
+{
+    return new_padded_problem(max_tokens, n_cols, 1);
 }
 
 static void close_problem(Problem *p)
@@ -136,11 +142,17 @@ static double error_of(const Problem *p, uint32_t i, const float *got, uint32_t 
     return worst;
 }
 
-/* The largest error of each type up to MATMUL_CUDA_ROWS tokens, where weights and x alone are rounded. */
+/* Tokens for which no cuBLAS multiplies. */
+static uint32_t few_rows(DType type)
+{
+    return type == DTYPE_F32 || type == DTYPE_BF16 ? MATMUL_CUDA_PLAIN_ROWS : MATMUL_CUDA_ROWS;
+}
+
+/* The largest error of each type up to few_rows() tokens, where weights and x alone are rounded. */
 static void note_error(DType type, uint32_t n_tokens, double error)
 {
     for (size_t i = 0; i < N_TYPES; i++)
-        if (TYPES[i].type == type && n_tokens <= MATMUL_CUDA_ROWS && error > largest[i]) largest[i] = error;
+        if (TYPES[i].type == type && n_tokens <= few_rows(type) && error > largest[i]) largest[i] = error;
 }
 
 static void print_errors(void)
@@ -179,7 +191,7 @@ static void check_tokens(const KernelTable *table, Stream stream, Problem *p, ui
 static double limit_of(DType type, uint32_t n_tokens)
 {
     for (size_t i = 0; i < N_TYPES; i++)
-        if (TYPES[i].type == type) return n_tokens <= MATMUL_CUDA_ROWS ? TYPES[i].few : TYPES[i].many;
+        if (TYPES[i].type == type) return n_tokens <= few_rows(type) ? TYPES[i].few : TYPES[i].many;
     return 0;
 }
 
@@ -197,7 +209,7 @@ static void check_problem(const KernelTable *table, Stream stream, Problem *p, c
 /* Every type at its block minimum and above, from 1 token to more than the decode kernels take. */
 static void test_types(const KernelTable *table, Stream stream)
 {
-    static const uint32_t tokens[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 130}, blocks[] = {1, 3, 11},
+    static const uint32_t tokens[] = {1, 2, 7, 8, 9, 15, 16, 17, 32, 63, 64, 65, 130}, blocks[] = {1, 3, 11},
                           few[] = {1, 16, 65};
     for (size_t i = 0; i < N_TYPES; i++) {
         for (size_t b = 0; b < 3; b++) {
@@ -214,15 +226,15 @@ static void test_types(const KernelTable *table, Stream stream)
 static void test_large(const KernelTable *table, Stream stream)
 {
     static const DType types[] = {DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K, DTYPE_BF16};
-    static const uint32_t one[] = {1}, batch[] = {1, 5, 8, 16};
+    static const uint32_t one[] = {1}, batch[] = {1, 2, 5, 8, 16};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        Problem tall = new_problem(1, 512), wide = new_problem(16, 14336), odd = new_problem(16, 4096 + 256);
+        Problem tall = new_problem(1, 512), wide = new_padded_problem(16, 14336, 0), odd = new_problem(16, 4096 + 256);
         add_out(&tall, types[i], 8453, true, true);
         check_problem(table, stream, &tall, one, 1, "tall");
         add_out(&wide, types[i], 33, false, true);
-        check_problem(table, stream, &wide, batch, 4, "wide");
+        check_problem(table, stream, &wide, batch, 5, "wide");
         add_out(&odd, types[i], 16, false, false);
-        check_problem(table, stream, &odd, batch, 4, "odd");
+        check_problem(table, stream, &odd, batch, 5, "odd");
         close_problem(&tall);
         close_problem(&wide);
         close_problem(&odd);
@@ -262,36 +274,89 @@ static void test_outputs(const KernelTable *table, Stream stream)
 }
 
 /* Norm and gate of the input: the same as doing them first. */
-static void test_fused(const KernelTable *table, Stream stream, uint32_t n_cols)
+static void test_fused(const KernelTable *table, Stream stream, uint32_t n_cols, uint32_t pad)
 {
-    static const uint32_t tokens[] = {1, 3, 16, 17, 65};
-    Problem p = new_problem(MAX_TOKENS, n_cols);
-    size_t n = (size_t)MAX_TOKENS * (n_cols + 1);
+    static const uint32_t tokens[] = {1, 2, 3, 16, 17, 65};
+    const size_t n_checked = sizeof tokens / sizeof *tokens;
+    Problem p = new_padded_problem(MAX_TOKENS, n_cols, pad);
+    size_t stride = n_cols + pad, n = MAX_TOKENS * stride;
     float *weight = checked_alloc(n * sizeof *weight), *after = checked_alloc(n * sizeof *after);
     random_floats(&seed, weight, n, 1.5f);
     add_out(&p, DTYPE_Q8_0, 40, true, true);
     add_out(&p, DTYPE_BF16, 20, false, true);
+    add_out(&p, n_cols % 256 ? DTYPE_Q5_1 : DTYPE_Q4_K, 33, true, false);
     p.host.x = after;
     for (uint32_t t = 0; t < MAX_TOKENS; t++) {
-        RmsNormParams norm = {p.x + t * (n_cols + 1), weight, after + t * (n_cols + 1), 1, n_cols, 1e-5f};
+        RmsNormParams norm = {p.x + t * stride, weight, after + t * stride, 1, n_cols, 1e-5f};
         rmsnorm_ref(&norm);
     }
     p.device.norm_eps = 1e-5f;
     float *d_weight = device_new(weight, n * sizeof *weight);
     p.device.norm_weight = d_weight;
-    check_problem(table, stream, &p, tokens, 5, "norm");
+    check_problem(table, stream, &p, tokens, n_checked, "norm");
     GluParams glu = {p.x, weight, after, n, GLU_GELU_TANH};
     glu_ref(&glu);
-    for (uint32_t i = 0; i < 2; i++) memcpy(p.host.out[i].y, p.before[i], p.y_floats[i] * sizeof(float));
+    for (uint32_t i = 0; i < 3; i++) memcpy(p.host.out[i].y, p.before[i], p.y_floats[i] * sizeof(float));
     p.device.norm_weight = NULL;
     p.device.glu_up = d_weight;
     p.device.glu_activation = GLU_GELU_TANH;
-    check_problem(table, stream, &p, tokens, 5, "gate");
+    check_problem(table, stream, &p, tokens, n_checked, "gate");
     p.device.norm_weight = d_weight;
     device_report(!table->matmul(&p.device, stream), "norm and gate at once are refused");
     device_free(d_weight);
     free(weight);
     free(after);
+    close_problem(&p);
+}
+
+/* got: out[0] after the gate of n_tokens rows; the relative error. */
+static double gated_error(const Problem *p, const float *got, uint32_t n_tokens)
+{
+    const MatmulOut *gate = &p->host.out[0], *up = &p->host.out[1];
+    double off = 0, all = 0;
+    for (uint32_t t = 0; t < n_tokens; t++) {
+        for (uint32_t r = 0; r < gate->n_rows; r++) {
+            double x = gate->y[t * gate->y_stride + r], want = x / (1 + exp(-x)) * up->y[t * up->y_stride + r];
+            off += pow(got[t * gate->y_stride + r] - want, 2);
+            all += want * want;
+        }
+    }
+    return sqrt(off / all);
+}
+
+/* A gate of the results, whether one kernel does it or another afterwards. */
+static void test_gated(const KernelTable *table, Stream stream, DType of_gate, DType of_up, uint32_t n_rows)
+{
+    static const uint32_t tokens[] = {1, 2, 5, 8, 9, 17, 64, 70};
+    const uint32_t n_cols = 768;
+    Problem p = new_padded_problem(MAX_TOKENS, n_cols, 4);
+    for (size_t i = 0; i < (size_t)MAX_TOKENS * (n_cols + 4); i++) p.x[i] *= 0.05f;
+    device_check(
+        cudaMemcpy((void *)(uintptr_t)p.device.x, p.x, MAX_TOKENS * (n_cols + 4) * sizeof *p.x, cudaMemcpyHostToDevice),
+        "x");
+    add_out(&p, of_gate, n_rows, true, false);
+    add_out(&p, of_up, n_rows, true, false);
+    add_out(&p, DTYPE_Q5_0, 20, false, false);
+    if (!matmul_exact_ref(&p.host)) device_report(false, "gated: no reference");
+    p.device.is_gated = true;
+    for (size_t i = 0; i < 2 * sizeof tokens / sizeof *tokens; i++) {
+        uint32_t n = tokens[i / 2];
+        float *got = checked_alloc(p.y_floats[0] * sizeof *got);
+        p.device.n_tokens = n;
+        p.device.is_deterministic = i % 2;
+        p.device.scratch = device_new(NULL, matmul_cuda_scratch_bytes(n, n_cols));
+        for (uint32_t j = 0; j < 3; j++) p.device.out[j].y = device_new(p.before[j], p.y_floats[j] * sizeof *got);
+        bool ran = table->matmul(&p.device, stream);
+        device_read(got, p.device.out[0].y, p.y_floats[0] * sizeof *got);
+        double error = gated_error(&p, got, n), limit = n <= few_rows(of_gate) ? 4e-3 : 2.4e-2;
+        device_report(ran && error <= limit, "gated, %s and %s, %u tokens: ran %d, error %.3g, at most %.3g",
+                      dtype_info(of_gate)->name, dtype_info(of_up)->name, n, ran, error, limit);
+        for (uint32_t j = 0; j < 3; j++) device_free(p.device.out[j].y);
+        device_free(p.device.scratch);
+        free(got);
+    }
+    p.device.out[1].accumulate = true;
+    device_report(!table->matmul(&p.device, stream), "a gate of sums is refused");
     close_problem(&p);
 }
 
@@ -356,8 +421,18 @@ void test_linear(const KernelTable *table, Stream stream, bool is_short)
 {
     test_types(table, stream);
     test_outputs(table, stream);
-    test_fused(table, stream, 512);
-    test_fused(table, stream, 96);
+    test_fused(table, stream, 512, 1);
+    test_fused(table, stream, 96, 1);
+    test_fused(table, stream, 96, 4);
+    test_fused(table, stream, 512, 4);
+    test_fused(table, stream, 4096, 0);
+    test_fused(table, stream, 4352, 4);
+    test_gated(table, stream, DTYPE_Q8_0, DTYPE_Q8_0, 100);
+    test_gated(table, stream, DTYPE_Q4_K, DTYPE_Q4_K, 2128);
+    test_gated(table, stream, DTYPE_Q4_K, DTYPE_Q6_K, 50);
+    test_gated(table, stream, DTYPE_BF16, DTYPE_BF16, 48);
+    test_gated(table, stream, DTYPE_Q5_0, DTYPE_Q5_0, 17);
+    test_gated(table, stream, DTYPE_F32, DTYPE_F32, 5);
     test_wild(table, stream);
     for (size_t i = 0; i < N_TYPES; i++) test_alone(table, stream, TYPES[i].type, 768);
     test_alone(table, stream, DTYPE_Q4_K, 14336);

@@ -253,15 +253,16 @@ Test(test_matmul, weights_and_inputs_at_their_limits)
         }
 }
 
-/* Only CUDA takes a norm or a gate along. */
-Test(test_matmul, fused_input_is_refused)
+/* Only CUDA takes a norm or gates along. */
+Test(test_matmul, fused_steps_are_refused)
 {
     Problem p = make_problem(DTYPE_F32, (Case){1, 4, 32, false, false}, 3);
     float *y = fresh_y(&p);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         const KernelTable *table;
         p.params.norm_weight = i == 0 ? p.params.x : NULL;
         p.params.glu_up = i == 1 ? p.params.x : NULL;
+        p.params.is_gated = i == 2;
         cr_assert_not(matmul_ref(&p.params));
         cr_assert_not(matmul_exact_ref(&p.params));
         for (size_t row = 0; (table = kernels_cpu_row(row)); row++) {
