@@ -21,7 +21,7 @@ struct DeviceStep {
     uint64_t bytes;
     char *place;     /* [packet_bytes] */
     AttnPlan *plans; /* as engine->plans */
-    KvHead *heads;   /* [n_policies, n_layers, n_kv_heads] */
+    KvHead *heads;   /* [POLICY_MAX_SLOTS, n_layers, n_kv_heads] */
     Pass pass;       /* of steps: its rows */
     uint32_t max_rows;
     uint32_t types;        /* of all classes, as KvLaunch has them */
@@ -81,11 +81,11 @@ static bool put_spans(Engine *engine, char *packet, const Packet *at, uint32_t n
     for (uint32_t i = 0; i < n_spans; i++) {
         const PieceSpan *from = &engine->piece_spans[i];
         if (from->seq == SEQ_NONE) continue;
-        PolicyId policy = kv_seq_policy(engine->seqs, from->seq);
+        uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, from->seq));
         if (!kv_seq_device_views(engine->seqs, from->seq, views + (size_t)i * KV_MAX_CLASSES)) return false;
         KvSpan span = {.classes = device_views + (size_t)i * KV_MAX_CLASSES,
-                       .heads = step->heads + policy * n_heads + first_layer * n_kv_heads,
-                       .plans = step->plans + (policy * N_ROW_KINDS + from->kind) * n_heads + first_layer * n_kv_heads,
+                       .heads = step->heads + slot * n_heads + first_layer * n_kv_heads,
+                       .plans = step->plans + (slot * N_ROW_KINDS + from->kind) * n_heads + first_layer * n_kv_heads,
                        .first_row = from->first_row,
                        .n_rows = from->n_rows,
                        .first_pos = from->first_pos,
@@ -121,7 +121,8 @@ uint32_t device_step_split_rows(const Engine *engine)
 /* Few rows that may look far back are shared out over the device; many keep it busy by themselves. */
 static KvLaunch choose_split(Engine *engine, uint32_t n_spans)
 {
-    KvLaunch launch = {.types = engine->step->types, .is_deterministic = engine->params.is_deterministic};
+    KvLaunch launch = {
+        .types = engine->step->types, .is_deterministic = engine->params.is_deterministic, .is_early = true};
     uint32_t most = launch.is_deterministic ? 1 : SPLIT_SPAN_ROWS, left = device_step_split_rows(engine);
     if (n_spans > SPLIT_ROWS_MORE / SPLIT_SPAN_ROWS) most = 1;
     for (uint32_t i = 0; i < n_spans; i++) {
@@ -173,7 +174,7 @@ static bool launch_step(Engine *engine, uint32_t n_rows)
     const Piece piece = {.n_spans = n_rows,
                          .spans = (const KvSpan *)(void *)(step->place + at.spans),
                          .layer_stride = n_rows,
-                         .launch = {step->types, 1, 0, engine->params.is_deterministic}};
+                         .launch = {step->types, 1, 0, engine->params.is_deterministic, true}};
     step->pass.n_rows = n_rows;
     if (!forward_embed(engine, &step->pass, (const uint32_t *)(void *)step->place,
                        (const uint32_t *)(void *)(step->place + at.positions)))
@@ -245,8 +246,8 @@ static Sizes measure(const Engine *engine)
     const EngineParams *p = &engine->params;
     uint64_t n_heads = (uint64_t)s->n_layers * s->n_kv_heads, rows = max_step_rows(engine);
     Sizes bytes = {.packet = aligned(packet_of(p->max_batch_rows, p->max_sequences, s->n_layers).bytes),
-                   .plans = aligned(engine->n_policies * N_ROW_KINDS * n_heads * sizeof(AttnPlan)),
-                   .heads = aligned(engine->n_policies * n_heads * sizeof(KvHead)),
+                   .plans = aligned(POLICY_MAX_SLOTS * N_ROW_KINDS * n_heads * sizeof(AttnPlan)),
+                   .heads = aligned(POLICY_MAX_SLOTS * n_heads * sizeof(KvHead)),
                    .x = aligned(rows * s->n_embd * sizeof(float)),
                    .table = aligned(rows * s->rope_dim * sizeof(float))};
     bytes.window_table = s->window_rope_base ? bytes.table : 0;
@@ -274,19 +275,24 @@ static void place_parts(DeviceStep *step, const Sizes *bytes)
     if (bytes->window_table) step->pass.window_cos_sin = (float *)(void *)((char *)step->pass.cos_sin + bytes->table);
 }
 
-/* What never changes. */
-static bool send_tables(Engine *engine)
+bool device_step_policy(Engine *engine, uint32_t slot)
 {
     DeviceStep *step = engine->step;
-    size_t n_heads = (size_t)engine->shape.n_layers * engine->shape.n_kv_heads;
-    for (PolicyId i = 0; i < engine->n_policies; i++)
-        if (!device_copy(engine->device, step->heads + i * n_heads, engine->classes.policies[i].heads,
-                         n_heads * sizeof *step->heads))
-            return false;
-    for (uint32_t i = 0; i < engine->classes.n_classes; i++) step->types |= 1u << engine->classes.classes[i].type;
-    return device_copy(engine->device, step->plans, engine->plans,
-                       engine->n_policies * N_ROW_KINDS * n_heads * sizeof *step->plans) &&
+    size_t n_heads = (size_t)engine->shape.n_layers * engine->shape.n_kv_heads, n_plans = N_ROW_KINDS * n_heads;
+    return device_copy(engine->device, step->heads + slot * n_heads, engine->classes.policies[slot].heads,
+                       n_heads * sizeof *step->heads) &&
+           device_copy(engine->device, step->plans + slot * n_plans, engine_plans(engine, slot, 0),
+                       n_plans * sizeof *step->plans) &&
            device_sync(engine->device);
+}
+
+static bool send_tables(Engine *engine)
+{
+    for (uint32_t i = 0; i < engine->n_policies; i++)
+        if (!device_step_policy(engine, i)) return false;
+    for (uint32_t i = 0; i < engine->classes.n_classes; i++)
+        engine->step->types |= 1u << engine->classes.classes[i].type;
+    return true;
 }
 
 static uint64_t logits_bytes(const Engine *engine)

@@ -11,6 +11,9 @@ LW_CHECK bool device_step_new(Engine *engine, Error *error); /* after buffers_ne
 void device_step_free(Engine *engine);                       /* without one: fine */
 uint64_t device_step_bytes(const Engine *engine);            /* of the device's memory */
 
+/* A policy has come into the slot: its plans and heads go over. */
+LW_CHECK bool device_step_policy(Engine *engine, uint32_t slot);
+
 /* Rows of split spans (KvSpan.is_split) that one call may have. */
 uint32_t device_step_split_rows(const Engine *engine);
 

@@ -132,19 +132,23 @@ bool forward_output(const Engine *engine, const float *x, uint32_t n_rows)
                                 .n_rows = n_rows,
                                 .n = engine->shape.n_embd,
                                 .eps = engine->shape.norm_eps};
-    const MatmulParams matmul = {.x = engine->hidden,
+    bool fuses = engine->kernels->matmul_fuses;
+    const MatmulParams matmul = {.x = fuses ? x : engine->hidden,
                                  .x_stride = engine->shape.n_embd,
                                  .n_tokens = n_rows,
                                  .n_cols = engine->shape.n_embd,
                                  .n_out = 1,
                                  .out = {block_matmul_out(&weights->output, NULL, engine->logits, false)},
                                  .scratch = engine->buf.matmul_scratch,
+                                 .norm_weight = fuses ? norm.weight : NULL,
+                                 .norm_eps = norm.eps,
                                  .is_deterministic = engine->params.is_deterministic};
     const SoftcapParams cap = {.x = engine->logits,
                                .y = engine->logits,
                                .n = (size_t)n_rows * engine->shape.n_vocab,
                                .cap = engine->shape.final_softcap};
-    return engine->kernels->rmsnorm(&norm, engine->stream) && engine->kernels->matmul(&matmul, engine->stream) &&
+    return (fuses || engine->kernels->rmsnorm(&norm, engine->stream)) &&
+           engine->kernels->matmul(&matmul, engine->stream) &&
            (cap.cap == 0 || engine->kernels->softcap(&cap, engine->stream));
 }
 

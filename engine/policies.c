@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/device_step.h"
 #include "engine/engine_state.h"
 #include "engine/eval/certificate.h"
 #include "engine/select/planner.h"
@@ -193,6 +194,9 @@ bool engine_policy_intern(Engine *engine, const AttnPolicy *policy, PolicyId *re
         if (index == engine->n_policies) engine->n_policies++;
         kv_classes_set(&engine->classes, index, base, policy_reads_bounds(policy));
         fill_plans(engine, index);
+        device_use(engine->device);
+        if (engine->step && !device_step_policy(engine, index))
+            return error_set(error, ERR_DEVICE, "%s failed", engine->device->name);
     }
     PolicySlot *slot = &engine->policies[index];
     slot->n_users++;

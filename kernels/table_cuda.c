@@ -8,6 +8,7 @@ const KernelTable *kernels_cuda(int device, Error *error)
     static const KernelTable table = {
         .name = "cuda",
         .matmul_fuses = true,
+        .kv_store_turns = true,
         .embed = embed_cuda,
         .rmsnorm = rmsnorm_cuda,
         .matmul = matmul_cuda,

@@ -109,6 +109,7 @@ void api_metrics(Server *server, Exchange *exchange, const char *tail)
     if (model)
         info = (MetricsInfo){.model = model->names[0],
                              .kv_type = model->kv_type,
+                             .kv_on_gpu = model->kv_on_gpu,
                              .page_tokens = model->kv_page_tokens,
                              .n_pages = model->n_kv_pages};
     if (metrics_write(&server->metrics, &info, clock_now_usec(), &body, &error))

@@ -169,17 +169,17 @@ static double read_stat(const EngineStats *engine, const StatRow *row)
     return row->kind == STAT_U32 ? (double)*(const uint32_t *)at : (double)*(const uint64_t *)at;
 }
 
-static void write_pages(Page *page, const EngineStats *engine)
+static void write_pages(Page *page, const EngineStats *engine, const char *place)
 {
     static const char *const kinds[STATS_KV_KINDS] = {"full", "stream", "window"};
     head(page, "longwave_kv_pages", "gauge", "Pages in use, by pool and place.");
     for (size_t i = 0; i < STATS_KV_KINDS + 1; i++) {
         labels(page, "longwave_kv_pages");
-        json_rawf(&page->out, ",pool=\"%s\",place=\"host\"", i < STATS_KV_KINDS ? kinds[i] : "image");
+        json_rawf(&page->out, ",pool=\"%s\",place=\"%s\"", i < STATS_KV_KINDS ? kinds[i] : "image", place);
         value(page, i < STATS_KV_KINDS ? engine->kv_pages_of[i] : engine->kv_images);
     }
     head(page, "longwave_kv_bytes", "gauge", "KV memory in use, by place.");
-    labelled(page, "longwave_kv_bytes", "place", "host", (double)engine->kv_bytes_used);
+    labelled(page, "longwave_kv_bytes", "place", place, (double)engine->kv_bytes_used);
 }
 
 static void write_phases(Page *page, const EngineStats *engine)
@@ -219,7 +219,7 @@ static void write_engine(Page *page, const EngineStats *engine, uint64_t now_use
         single(page, stat_rows[i].name, stat_rows[i].type, stat_rows[i].help, read_stat(engine, &stat_rows[i]));
     single(page, "vllm:kv_cache_usage_perc", "gauge", "Part of the KV memory in use, 0 to 1.", usage);
     single(page, "longwave_engine_idle_seconds", "gauge", "Since the last finished engine step.", idle);
-    write_pages(page, engine);
+    write_pages(page, engine, page->info->kv_on_gpu ? "gpu" : "host");
     write_phases(page, engine);
     write_infos(page);
 }

@@ -50,6 +50,7 @@ typedef struct ServedModel {
     size_t n_names;
     const char *architecture, *fingerprint;
     const char *kv_type; /* the option's value */
+    bool kv_on_gpu;
     uint32_t kv_page_tokens, n_kv_pages;
     uint64_t size_bytes;
     int64_t created_unix;

@@ -56,19 +56,45 @@ static bool project_qkv(const ForwardPass *pass, const LayerWeights *w)
     return normed_matmul(pass, w->attn_norm, &params);
 }
 
+static const float *angles_of(const ForwardPass *pass, uint32_t layer)
+{
+    const StepBuffers *buf = pass->buf;
+    return shape_layer_window(pass->shape, layer) && buf->window_cos_sin ? buf->window_cos_sin : buf->cos_sin;
+}
+
 /* Normalises each head where there are weights for it, then turns it. */
 static bool place_heads(const ForwardPass *pass, uint32_t layer, float *x, uint32_t n_heads, const float *head_norm)
 {
-    const StepBuffers *buf = pass->buf;
-    bool is_window = shape_layer_window(pass->shape, layer) && buf->window_cos_sin;
     const RopeParams params = {.x = x,
-                               .cos_sin = is_window ? buf->window_cos_sin : buf->cos_sin,
+                               .cos_sin = angles_of(pass, layer),
                                .n_tokens = pass->n_rows,
                                .n_heads = n_heads,
                                .head_dim = pass->shape->head_dim,
                                .n_pairs = pass->shape->rope_dim / 2};
     return (!head_norm || norm_rows(pass, x, head_norm, x, pass->n_rows * n_heads, pass->shape->head_dim)) &&
            pass->kernels->rope(&params, pass->stream);
+}
+
+/* Both, unless kv_store does it. */
+static bool place_qk(const ForwardPass *pass, uint32_t layer)
+{
+    const LayerWeights *w = &pass->weights->layers[layer];
+    return pass->kernels->kv_store_turns ||
+           (place_heads(pass, layer, pass->buf->q, pass->shape->n_heads, w->q_norm) &&
+            place_heads(pass, layer, pass->buf->k, pass->shape->n_kv_heads, w->k_norm));
+}
+
+static KvTurn turn_of(const ForwardPass *pass, uint32_t layer)
+{
+    const LayerWeights *w = &pass->weights->layers[layer];
+    if (!pass->kernels->kv_store_turns) return (KvTurn){0};
+    return (KvTurn){.q = pass->buf->q,
+                    .cos_sin = angles_of(pass, layer),
+                    .q_norm = w->q_norm,
+                    .k_norm = w->k_norm,
+                    .norm_eps = pass->shape->norm_eps,
+                    .n_heads = pass->shape->n_heads,
+                    .n_pairs = pass->shape->rope_dim / 2};
 }
 
 void block_trace(const ForwardPass *pass, uint32_t layer, const KvSpan *spans, const SeqId *seqs, uint32_t n_spans)
@@ -80,7 +106,7 @@ void block_trace(const ForwardPass *pass, uint32_t layer, const KvSpan *spans, c
 }
 
 /* New keys and values go into the cache, where they are needed their bounds too. */
-static bool store(const ForwardPass *pass, const RopeTurns *turns)
+static bool store(const ForwardPass *pass, uint32_t layer, const RopeTurns *turns)
 {
     const ModelShape *shape = pass->shape;
     const KvStoreParams params = {.k = pass->buf->k,
@@ -90,6 +116,7 @@ static bool store(const ForwardPass *pass, const RopeTurns *turns)
                                   .n_kv_heads = shape->n_kv_heads,
                                   .k_dim = shape->head_dim,
                                   .v_dim = shape->v_dim,
+                                  .turn = turn_of(pass, layer),
                                   .launch = pass->launch};
     const KvBoundsParams bounds = {.spans = pass->spans,
                                    .n_spans = pass->n_spans,
@@ -119,7 +146,7 @@ static bool attend(const ForwardPass *pass, uint32_t layer)
                                  .turns = turns,
                                  .scratch = buf->attention_scratch,
                                  .launch = pass->launch};
-    if (!store(pass, turns)) return false;
+    if (!store(pass, layer, turns)) return false;
     if (pass->selector && !has_window) return selector_attend(pass->selector, pass, layer, &params);
     block_trace(pass, layer, pass->spans, pass->span_seqs, pass->n_spans);
     return pass->kernels->attend(&params, pass->stream);
@@ -143,13 +170,12 @@ bool block_attention(const ForwardPass *pass, uint32_t layer)
 {
     const LayerWeights *w = &pass->weights->layers[layer];
     MatmulParams project = matmul_of(pass, pass->buf->attn, w->o.n_cols);
-    return project_qkv(pass, w) && place_heads(pass, layer, pass->buf->q, pass->shape->n_heads, w->q_norm) &&
-           place_heads(pass, layer, pass->buf->k, pass->shape->n_kv_heads, w->k_norm) && attend(pass, layer) &&
+    return project_qkv(pass, w) && place_qk(pass, layer) && attend(pass, layer) &&
            add_projection(pass, &w->o, &project, w->attn_post_norm);
 }
 
-/* gate becomes act(gate) * up; or the next product is told to make that of them. */
-static bool gate_up(const ForwardPass *pass, GluActivation activation, MatmulParams *next)
+/* gate becomes act(gate) * up, unless the product has made that of it. */
+static bool gate_up(const ForwardPass *pass, GluActivation activation)
 {
     const StepBuffers *buf = pass->buf;
     const GluParams glu = {.gate = buf->gate,
@@ -157,10 +183,7 @@ static bool gate_up(const ForwardPass *pass, GluActivation activation, MatmulPar
                            .y = buf->gate,
                            .n = (size_t)pass->n_rows * pass->shape->n_ff,
                            .activation = activation};
-    if (!pass->kernels->matmul_fuses) return pass->kernels->glu(&glu, pass->stream);
-    next->glu_up = buf->up;
-    next->glu_activation = activation;
-    return true;
+    return pass->kernels->matmul_fuses || pass->kernels->glu(&glu, pass->stream);
 }
 
 bool block_gated_mlp(const ForwardPass *pass, uint32_t layer, GluActivation activation)
@@ -172,6 +195,8 @@ bool block_gated_mlp(const ForwardPass *pass, uint32_t layer, GluActivation acti
     project.n_out = 2;
     project.out[0] = block_matmul_out(&w->gate, NULL, buf->gate, false);
     project.out[1] = block_matmul_out(&w->up, NULL, buf->up, false);
-    return normed_matmul(pass, w->ffn_norm, &project) && gate_up(pass, activation, &down) &&
+    project.is_gated = pass->kernels->matmul_fuses;
+    project.glu_activation = activation;
+    return normed_matmul(pass, w->ffn_norm, &project) && gate_up(pass, activation) &&
            add_projection(pass, &w->down, &down, w->ffn_post_norm);
 }

@@ -17,7 +17,7 @@
 namespace
 {
 
-constexpr unsigned kUnitVisits = 2, kDetUnits = ATTEND_SPLIT_DET_UNITS, kDetUnitVisits = 16;
+constexpr unsigned kUnitVisits = 8, kDetUnits = ATTEND_SPLIT_DET_UNITS, kDetUnitVisits = 16;
 constexpr unsigned kMaxTileQueries = ATTEND_SPLIT_QUERIES, kMaxParts = 3, kMaxStages = 8, kSplitMaxWorkers = 4;
 
 struct Part {
@@ -194,9 +194,9 @@ __device__ void put_queries(const SplitArgs &args, Part &part, uint32_t tile_que
     }
 }
 
-/* The next part, if there is one. By one warp. */
-template <KvType type, int dim>
-__device__ void prepare(const SplitArgs &args, Cursor &c, uint32_t tile_queries, Part &part, uint4 *fragments)
+/* The next part, if there is one, but for its queries; they may not be there yet. By one warp. */
+template <KvType type>
+__device__ void prepare_visits(const SplitArgs &args, Cursor &c, uint32_t tile_queries, Part &part)
 {
     unsigned lane = threadIdx.x % kWarp;
     if (lane == 0) part.is_valid = c.unit < c.end_unit;
@@ -233,7 +233,6 @@ __device__ void prepare(const SplitArgs &args, Cursor &c, uint32_t tile_queries,
         }
     }
     __syncwarp();
-    put_queries<type, dim>(args, part, tile_queries, fragments);
     c.unit += n;
     c.unit_in_item += n;
     if (c.unit_in_item < d.n_units) return;
@@ -244,6 +243,14 @@ __device__ void prepare(const SplitArgs &args, Cursor &c, uint32_t tile_queries,
     if (c.unit < c.end_unit)
         while (divide<type>(args, ++c.pair, tile_queries, &visits).n_units == 0) {
         }
+}
+
+template <KvType type, int dim>
+__device__ void prepare(const SplitArgs &args, Cursor &c, uint32_t tile_queries, Part &part, uint4 *fragments)
+{
+    bool is_there = c.unit < c.end_unit;
+    prepare_visits<type>(args, c, tile_queries, part);
+    if (is_there) put_queries<type, dim>(args, part, tile_queries, fragments);
 }
 
 } // namespace

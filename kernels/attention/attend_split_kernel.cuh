@@ -78,14 +78,18 @@ __device__ void load_next(const SplitArgs &args, const Part &part, Way &way, cha
     copies_commit();
 }
 
-template <KvType type, int dim>
-__device__ Way start_part(const SplitArgs &args, const Part &part, char *ring, Stage *stages, const Lane &l,
-                          unsigned n_workers)
+__device__ inline Way find_way(const Part &part, const Lane &l, unsigned n_workers)
 {
     Way way = {part.first_visit + l.warp, min(part.end_visit, part.visits.n_stored), 0, 0, 0, 0, false};
     look_ahead(part, way, n_workers);
-    for (unsigned s = 0; s < args.n_stages; s++) load_next<type, dim>(args, part, way, ring, stages, l, n_workers);
     return way;
+}
+
+template <KvType type, int dim>
+__device__ void start_way(const SplitArgs &args, const Part &part, Way &way, char *ring, Stage *stages, const Lane &l,
+                          unsigned n_workers)
+{
+    for (unsigned s = 0; s < args.n_stages; s++) load_next<type, dim>(args, part, way, ring, stages, l, n_workers);
 }
 
 /* The part's stored sectors that are this warp's turn; the first n_stages of them are on their way. */
@@ -148,19 +152,25 @@ __global__ void __launch_bounds__((kSplitMaxWorkers + 1) * kWarp, dim > 128 ? 1 
     unsigned n_workers = blockDim.x / kWarp - 1;
     Lane l = {threadIdx.x % kWarp, threadIdx.x % kWarp / 4, threadIdx.x % 4, threadIdx.x / kWarp};
     char *ring = memory + sizeof(Shared) + l.warp * args.ring_bytes;
-    lw::grid_wait();
     lw::grid_release();
+    if (!args.params.launch.is_early) lw::grid_wait();
     uint2 *prefix = (uint2 *)(shared.merge.out + 2 * kMaxWarps); /* behind the scratch */
     Cursor cursor = count_work<type>(args, 8 * tiles, (uint64_t *)shared.merge.out, prefix);
-    if (blockIdx.x >= cursor.n_blocks) return;
-    bool is_worker = l.warp < n_workers;
-    if (!is_worker) {
+    bool is_worker = l.warp < n_workers, has_work = blockIdx.x < cursor.n_blocks;
+    if (!is_worker && has_work) {
         find_share<type>(args, cursor, 8 * tiles, prefix);
-        prepare<type, dim>(args, cursor, 8 * tiles, shared.parts[0], shared.queries[0]);
+        prepare_visits<type>(args, cursor, 8 * tiles, shared.parts[0]);
     }
     __syncthreads();
     Way way = {};
-    if (is_worker) way = start_part<type, dim>(args, shared.parts[0], ring, shared.stages[l.warp], l, n_workers);
+    if (is_worker && has_work) way = find_way(shared.parts[0], l, n_workers);
+    if (args.params.launch.is_early) lw::grid_wait();
+    if (!has_work) return;
+    if (is_worker)
+        start_way<type, dim>(args, shared.parts[0], way, ring, shared.stages[l.warp], l, n_workers);
+    else
+        put_queries<type, dim>(args, shared.parts[0], 8 * tiles, shared.queries[0]);
+    __syncthreads();
     for (unsigned i = 0; shared.parts[i % kMaxParts].is_valid; i++) {
         const Part &part = shared.parts[i % kMaxParts];
         Part &next = shared.parts[(i + 1) % kMaxParts];
@@ -175,7 +185,10 @@ __global__ void __launch_bounds__((kSplitMaxWorkers + 1) * kWarp, dim > 128 ? 1 
         take_stored<type, dim, tiles>(args, soft, part, way, queries, ring, shared.stages[l.warp], l, n_workers);
         if (Format<type>::kQuantised) take_images<type, dim, tiles>(args, soft, part, queries, ring, l, n_workers);
         __syncthreads();
-        if (next.is_valid) way = start_part<type, dim>(args, next, ring, shared.stages[l.warp], l, n_workers);
+        if (next.is_valid) {
+            way = find_way(next, l, n_workers);
+            start_way<type, dim>(args, next, way, ring, shared.stages[l.warp], l, n_workers);
+        }
         merge_workers<dim, tiles, Format<type>::kQuantised>(shared.merge, soft, l, n_workers);
         finish_part<dim, tiles>(args, shared.merge, part, l, n_workers);
         workers_wait(n_workers * kWarp);

@@ -6,7 +6,7 @@
 namespace
 {
 
-constexpr unsigned kThreads = 128;
+constexpr unsigned kThreads = 256;
 constexpr unsigned kMaxBlocks = 8192; /* the rest is done by striding */
 
 /* One block's work: the rows of a span that fall into one logical page, for one KV head. */
@@ -60,6 +60,83 @@ __device__ void put_plain(KvType type, char *at, uint32_t i, float x)
         ((uint16_t *)at)[i] = f16_from_f32(x);
     else
         ((uint16_t *)at)[i] = bf16_from_f32(x);
+}
+
+/* A head's channels, two neighbours a lane and step; those behind its end are zeros. */
+constexpr uint32_t kSteps = KV_TURN_MAX_DIM / (2 * kWarp);
+
+/* One head after its norm and its rotation. By one warp. */
+__device__ void turn_head(const KvTurn &turn, const float *x, const float *norm, uint32_t row, uint32_t n,
+                          float2 ret[kSteps])
+{
+    const uint32_t lane = threadIdx.x % kWarp, first = n - 2 * turn.n_pairs;
+    const float2 *angles = (const float2 *)turn.cos_sin + (size_t)row * turn.n_pairs;
+    double sum = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kSteps; i++) {
+        uint32_t c = 2 * (i * kWarp + lane);
+        ret[i] = c < n ? *(const float2 *)(x + c) : make_float2(0, 0);
+        sum += (double)ret[i].x * ret[i].x + (double)ret[i].y * ret[i].y;
+    }
+    if (norm) {
+        for (unsigned step = kWarp / 2; step; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+        float scale = (float)(1.0 / sqrt(sum / n + turn.norm_eps));
+#pragma unroll
+        for (uint32_t i = 0; i < kSteps; i++) {
+            uint32_t c = 2 * (i * kWarp + lane);
+            if (c >= n) continue;
+            ret[i].x = ret[i].x * scale * norm[c];
+            ret[i].y = ret[i].y * scale * norm[c + 1];
+        }
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kSteps; i++) {
+        uint32_t c = 2 * (i * kWarp + lane);
+        if (c < first || c >= n) continue;
+        float2 a = angles[(c - first) / 2], v = ret[i];
+        ret[i] = make_float2(v.x * a.x - v.y * a.y, v.x * a.y + v.y * a.x);
+    }
+}
+
+/* The same into its place in an unquantised page, padded with zeros. */
+__device__ void put_turned_key(const float2 x[kSteps], uint32_t n, const KvLayout &layout, char *slot, uint32_t token)
+{
+    const uint32_t padded = (n + 7) / 8 * 8;
+#pragma unroll
+    for (uint32_t i = 0; i < kSteps; i++) {
+        uint32_t c = 2 * (i * kWarp + threadIdx.x % kWarp);
+        if (c >= padded) continue;
+        char *at = k_block(layout, slot, token, c / 8);
+        put_plain(layout.type, at, c % 8, x[i].x);
+        put_plain(layout.type, at, c % 8 + 1, x[i].y);
+    }
+}
+
+/* Rows into an unquantised page, and the queries of the KV head: a warp for each head and row. */
+__device__ void turn_rows(const KvStoreParams &params, const PageRows &rows, uint32_t kv_head, const KvLayout &layout,
+                          char *slot)
+{
+    const KvTurn &turn = params.turn;
+    const uint32_t lane = threadIdx.x % kWarp, n = params.k_dim, group = turn.n_heads / params.n_kv_heads;
+    for (uint32_t i = threadIdx.x / kWarp; i < (rows.end - rows.first) * (group + 1); i += blockDim.x / kWarp) {
+        uint32_t p = rows.first + i / (group + 1), which = i % (group + 1), token = p % KV_PAGE_TOKENS;
+        uint32_t row = rows.span->first_row + p - rows.span->first_pos;
+        float2 x[kSteps];
+        if (which < group) {
+            float *q = turn.q + ((size_t)row * turn.n_heads + kv_head * group + which) * n;
+            turn_head(turn, q, turn.q_norm, row, n, x);
+#pragma unroll
+            for (uint32_t s = 0; s < kSteps; s++)
+                if (2 * (s * kWarp + lane) < n) *(float2 *)(q + 2 * (s * kWarp + lane)) = x[s];
+            continue;
+        }
+        const size_t at = (size_t)row * params.n_kv_heads + kv_head;
+        const float *v = params.v + at * params.v_dim;
+        for (uint32_t c = lane; c < params.v_dim; c += kWarp)
+            put_plain(layout.type, v_row(layout, slot, token), c, v[c]);
+        turn_head(turn, params.k + at * n, turn.k_norm, row, n, x);
+        put_turned_key(x, n, layout, slot, token);
+    }
 }
 
 /* Rows into an unquantised page: a warp a row. The last K block is padded with zeros. */
@@ -136,9 +213,11 @@ __global__ void __launch_bounds__(kThreads) store_rows(KvStoreParams params)
 {
     __shared__ uint64_t scratch[kMaxWarps];
     __shared__ PageRows shared;
-    lw::grid_wait();
     lw::grid_release();
-    for (uint64_t i = blockIdx.x; find_page(params, i, &shared, scratch); i += gridDim.x) {
+    if (!params.launch.is_early) lw::grid_wait();
+    bool has_page = find_page(params, blockIdx.x, &shared, scratch);
+    if (params.launch.is_early) lw::grid_wait();
+    for (uint64_t i = blockIdx.x; has_page; has_page = find_page(params, i += gridDim.x, &shared, scratch)) {
         PageRows rows = shared;
         for (uint32_t h = blockIdx.y; h < params.n_kv_heads; h += gridDim.y) {
             KvHead head = rows.span->heads[h];
@@ -147,7 +226,10 @@ __global__ void __launch_bounds__(kThreads) store_rows(KvStoreParams params)
             const KvPool &open = has_image ? *pages.image_pool : *pages.pool;
             uint32_t number = has_image ? pages.images[rows.page - pages.first_image] : pages.pages[rows.page];
             char *slot = kv_slot_at(&open, number, head.slot);
-            append_rows(params, rows, h, open.layout, slot);
+            if (params.turn.q)
+                turn_rows(params, rows, h, open.layout, slot);
+            else
+                append_rows(params, rows, h, open.layout, slot);
             if (has_image && rows.end % KV_PAGE_TOKENS == 0) { /* uniform in the block */
                 __syncthreads();
                 close_page(open, slot, *pages.pool, kv_slot_at(pages.pool, pages.pages[rows.page], head.slot));
@@ -163,6 +245,9 @@ extern "C" bool kv_store_cuda(const KvStoreParams *params, Stream stream)
 {
     const KvLaunch &launch = params->launch;
     if (params->k_dim > KV_MAX_DIM || params->v_dim > KV_MAX_DIM || launch.types & 1u << KV_F32) return false;
+    const KvTurn &turn = params->turn;
+    if (turn.q && (params->k_dim > KV_TURN_MAX_DIM || params->k_dim % 2 || turn.n_heads % params->n_kv_heads))
+        return false;
     if (params->n_spans == 0 || launch.split_rows + launch.tiled_rows == 0) return true;
     /* At most one page more than the rows fill, and one more where a span starts inside one. */
     uint64_t pages =

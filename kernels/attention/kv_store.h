@@ -10,12 +10,24 @@
 extern "C" {
 #endif
 
+/* What happens to Q and K first: only where KernelTable.kv_store_turns says so. Norms (rmsnorm.h), then rotation. */
+typedef struct KvTurn {
+    float *q;                     /* [rows of the batch, n_heads, k_dim] in place; NULL: both are turned already */
+    const float *cos_sin;         /* [rows of the batch, n_pairs, 2], rope.h */
+    const float *q_norm, *k_norm; /* [k_dim] or NULL */
+    float norm_eps;
+    uint32_t n_heads, n_pairs;
+} KvTurn;
+
+enum { KV_TURN_MAX_DIM = 256 };
+
 typedef struct KvStoreParams {
     const float *k; /* [rows of the batch, n_kv_heads, k_dim] */
     const float *v; /* [rows of the batch, n_kv_heads, v_dim] */
     const KvSpan *spans;
     uint32_t n_spans;
     uint32_t n_kv_heads, k_dim, v_dim;
+    KvTurn turn;     /* k itself stays as it is */
     KvLaunch launch; /* GPU */
 } KvStoreParams;
 

@@ -119,6 +119,7 @@ static bool describe_model(Serve *serve, Error *error)
     serve->model.fingerprint = serve->fingerprint;
     serve->model.size_bytes = gguf_file_bytes(engine_gguf(engine));
     serve->model.kv_type = serve->run_config.kv_type;
+    serve->model.kv_on_gpu = engine_is_on_device(engine);
     serve->model.kv_page_tokens = KV_PAGE_TOKENS;
     serve->model.n_kv_pages = (uint32_t)(engine_kv_usage(engine).total_tokens / KV_PAGE_TOKENS);
     if (serve->device->is_host) compare_memory(engine);

@@ -4,6 +4,7 @@
  * kernel. A plain program; --quick: a short subset, for sanitizers.
  */
 #include "tests/gpu/paged_world.h"
+#include "tests/gpu/turn_check.h"
 #include "tests/support/compare.h"
 
 #include <math.h>
@@ -189,6 +190,24 @@ static void test_shape(const KernelTable *table, KvType type, uint32_t dim, uint
     world_free(world);
 }
 
+static void test_turn(const KernelTable *table, KvType type, uint32_t dim, uint32_t group)
+{
+    char name[120], text[100];
+    const WorldShape shape = {.types = {type},
+                              .n_classes = 1,
+                              .n_heads = group * 2,
+                              .n_kv_heads = 2,
+                              .dim = dim,
+                              .seqs = cruel,
+                              .n_seqs = N_CRUEL};
+    for (int norms = 0; norms < 2; norms++) {
+        uint32_t n_pairs = norms ? dim / 2 : dim / 4;
+        snprintf(name, sizeof name, "kv_store that turns, %s, %u channels, group %u, norms %d",
+                 kv_type_info(type)->name, dim, group, norms);
+        report(turn_check(table, &shape, n_pairs, norms, text, sizeof text), name, text);
+    }
+}
+
 static void test_invariance(const KernelTable *table, KvType type)
 {
     static const WorldSeq seqs[] = {{3000, 1, 1}, {63, 1, 1},    {0, 100, 0}, {64, 36, 0},
@@ -319,6 +338,8 @@ static void run_all(const KernelTable *table)
             for (size_t g = 0; g < 6; g++)
                 if (is_quick ? (d + t) % 4 == 0 && g == 1 : d == 2 || (d + g + t) % 2 == 0)
                     test_shape(table, types[t], dims[d], groups[g], false);
+        for (size_t d = 0; d < 4; d++)
+            if (!is_quick || d == t % 4) test_turn(table, types[t], dims[d], groups[(d + t) % 6]);
         if (is_quick) continue;
         test_shape(table, types[t], 128, 4, true);
         test_shape(table, types[t], 64, 17, true);
