@@ -43,7 +43,8 @@ const ConfigOption config_options[] = {
      .commands = CMD_SERVE, .metavar = "NAME[,NAME...]", .help = "model names that requests use"},
     {"ctx", 'c', OPTION_TOKENS, FIELD(context), .fallback = "0", .shown = "the model's", .max = 1u << 24,
      .section = "model", .commands = RUNNERS | CMD_INSPECT, .metavar = "TOKENS",
-     .help = "largest context of one request, prompt and answer together; bench takes no more than it times"},
+     .help = "largest context of one request, prompt and answer together; by default no more than memory holds, and "
+             "in bench than it times"},
     {"device", .kind = OPTION_TEXT, FIELD(device), .fallback = "auto", .section = "model", .commands = RUNNERS,
      .metavar = "NAME", .help = "what computes: cpu, cuda, cuda:N for one of several, or auto: a GPU if there is one"},
     {"gpu_memory", .kind = OPTION_SHARE, FIELD(gpu_memory), .fallback = "0.9", .min = 1 << 20, .max = 1ull << 46,

@@ -101,13 +101,14 @@ static bool measure_fixed(const Engine *engine, Fixed *ret, Error *error)
     return true;
 }
 
-static bool tell_too_large(const Engine *engine, uint64_t total, const Fixed *fixed, KvShare *needs, Error *error)
+static bool tell_too_large(Engine *engine, uint64_t total, const Fixed *fixed, KvShare *needs, Error *error)
 {
     uint64_t taken = fixed->weights + fixed->buffers;
     need_of_all(engine, engine->params.context, needs);
     Needs need = bytes_of(engine, needs);
     uint32_t fits = total > taken ? fitting_context(engine, total - taken, needs) : 0;
     char instead[64] = "";
+    engine->fitting_context = fits;
     if (fits) snprintf(instead, sizeof instead, "a ctx of %u fits, or ", fits);
     return error_set_param(error, ERR_NO_MEMORY, "gpu_memory",
                            "gpu_memory is %llu MiB, but weights take %llu, buffers %llu, and keys and values of %u "
@@ -118,7 +119,7 @@ static bool tell_too_large(const Engine *engine, uint64_t total, const Fixed *fi
 }
 
 /* What is left goes to the classes in the proportions of one whole context. */
-bool device_budget_share(const Engine *engine, KvShare *ret_shares, Error *error)
+bool device_budget_share(Engine *engine, KvShare *ret_shares, Error *error)
 {
     const EngineParams *p = &engine->params;
     uint64_t total = p->device_bytes, most = engine->device->total_bytes;

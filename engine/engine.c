@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 enum {
+    LEAST_CHOSEN_CONTEXT = 512, /* less than that is not chosen: nobody meant it */
     ARENA_BLOCK_BYTES = 4096,
     MAX_BATCH_ROWS = 1 << 16,
     MAX_SEQUENCES = 1 << 12,
@@ -138,11 +139,12 @@ static bool set_budget(Engine *engine, Error *error)
         return error_set_param(error, ERR_TOO_LARGE, "ctx", "%u contexts of %u tokens need more memory than exists",
                                p->max_sequences, p->context);
     if (need <= p->kv_bytes) return true;
+    engine->fitting_context = fitting_context(engine, p->kv_bytes);
     return error_set_param(error, ERR_NO_MEMORY, "host_memory",
                            "a context of %u tokens needs %llu MiB for keys and values, but host_memory is %llu MiB: "
                            "enough for a ctx of %u",
                            p->context, (unsigned long long)((need + (1 << 20) - 1) >> 20),
-                           (unsigned long long)(p->kv_bytes >> 20), fitting_context(engine, p->kv_bytes));
+                           (unsigned long long)(p->kv_bytes >> 20), engine->fitting_context);
 }
 
 static bool open_host_memory(Engine *engine, Error *error)
@@ -200,9 +202,8 @@ static bool open_all(Engine *engine, const EngineParams *params, Error *error)
            open_memory(engine, error);
 }
 
-bool engine_open(const EngineParams *params, Engine **ret_engine, Error *error)
+static bool open_once(const EngineParams *params, Engine **ret_engine, uint32_t *ret_fitting_context, Error *error)
 {
-    if (!check_params(params, error)) return false;
     Engine *engine = calloc(1, sizeof *engine);
     if (!engine) return error_set(error, ERR_NO_MEMORY, "no memory for the engine");
     engine->params = *params;
@@ -210,11 +211,24 @@ bool engine_open(const EngineParams *params, Engine **ret_engine, Error *error)
     device_use(engine->device);
     arena_init(&engine->arena, ARENA_BLOCK_BYTES, SIZE_MAX);
     if (!open_all(engine, params, error)) {
+        *ret_fitting_context = engine->fitting_context;
         engine_close(engine);
         return false;
     }
     *ret_engine = engine;
     return true;
+}
+
+/* What fits is opened as if it had been asked for: the context decides about more than memory (family.h). */
+bool engine_open(const EngineParams *params, Engine **ret_engine, Error *error)
+{
+    uint32_t fits = 0;
+    if (!check_params(params, error)) return false;
+    if (open_once(params, ret_engine, &fits, error)) return true;
+    if (params->context || fits < LEAST_CHOSEN_CONTEXT) return false;
+    EngineParams smaller = *params;
+    smaller.context = fits / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    return open_once(&smaller, ret_engine, &fits, error);
 }
 
 void engine_close(Engine *engine)

@@ -20,7 +20,7 @@ typedef struct Engine Engine;
 
 typedef struct EngineParams {
     const char *model_path;
-    uint32_t context;           /* tokens of one sequence; 0: the model's own */
+    uint32_t context;           /* tokens of one sequence; 0: the model's own, or less where memory holds no more */
     uint32_t max_sequences;     /* open at once */
     uint32_t max_passes;        /* open at once; 0: 1 */
     uint64_t kv_bytes;          /* of all pages together; 0: enough for max_sequences full contexts */

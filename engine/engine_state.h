@@ -65,7 +65,8 @@ struct Engine {
     const ModelFamily *family;
     ModelShape shape;
     ModelWeights weights;
-    bool smoothed; /* the weights' head norms: smooth_keys */
+    bool smoothed;            /* the weights' head norms: smooth_keys */
+    uint32_t fitting_context; /* where memory does not hold the context: the longest that it does hold */
     Tokenizer *tokenizer;
     ChatTemplate *chat_template;
     Error chat_template_error; /* ERR_NONE: none */

@@ -47,6 +47,9 @@ static bool open_engine(Run *run, Error *error)
         open_device(run->config, &with_defaults, &run->device, &why_not, error) &&
         open_model(&with_defaults, run->config->model, run->device, NULL, 1, &progress, &run->engine, &run->seq, error);
     run->load_usec = clock_now_usec() - begin_usec;
+    char text[160];
+    if (ok && open_device_cut_context(run->config, run->device, run->engine, text, sizeof text))
+        fprintf(stderr, "longwave generate: %s\n", text);
     return ok;
 }
 

@@ -3,6 +3,8 @@
 
 #include "engine/device.h"
 
+#include <stdio.h>
+
 enum { GPU_PREFILL_CHUNK = 8192, GPU_BATCH_TOKENS = 16384 };
 
 bool open_device(const Config *config, Config *ret_config, Device **ret_device, Error *why_not, Error *error)
@@ -27,4 +29,13 @@ void open_device_params(const Config *config, Device *device, EngineParams *para
     params->device_bytes = config->gpu_memory.bytes
                                ? config->gpu_memory.bytes
                                : (uint64_t)((double)device->total_bytes * config->gpu_memory.fraction);
+}
+
+bool open_device_cut_context(const Config *config, const Device *device, const Engine *engine, char *text, size_t n)
+{
+    uint32_t own = engine_shape(engine)->train_context;
+    if (config->context || engine_context(engine) >= own) return false;
+    snprintf(text, n, "the context is %u tokens, not the model's own %u: %s holds no more", engine_context(engine), own,
+             device->is_host ? "host_memory" : "gpu_memory");
+    return true;
 }

@@ -13,3 +13,6 @@ LW_CHECK bool open_device(const Config *config, Config *ret_config, Device **ret
 
 /* What engines are told of it. */
 void open_device_params(const Config *config, Device *device, EngineParams *params);
+
+/* Whether the context is shorter than the model's own because memory holds no more: a line that says so. */
+bool open_device_cut_context(const Config *config, const Device *device, const Engine *engine, char *text, size_t n);

@@ -123,6 +123,8 @@ static bool describe_model(Serve *serve, Error *error)
     serve->model.kv_page_tokens = KV_PAGE_TOKENS;
     serve->model.n_kv_pages = (uint32_t)(engine_kv_usage(engine).total_tokens / KV_PAGE_TOKENS);
     if (serve->device->is_host) compare_memory(engine);
+    char text[160];
+    if (open_device_cut_context(&serve->config, serve->device, engine, text, sizeof text)) log_warn("%s", text);
     warn_of_four_bits(serve->run_config.kv_type);
     tell_certificate(engine);
     serve->model.created_unix = modified;

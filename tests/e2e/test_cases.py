@@ -311,3 +311,26 @@ def test_progress_and_cache_are_told(smollm2):
     assert status == 200 and steps[0]["cached"] == 0 and steps[-1]["processed"] == steps[-1]["total"]
     assert [step["processed"] for step in steps] == sorted(step["processed"] for step in steps)
     assert frames[-1]["longwave"]["cache"]["matched"] == 0
+
+
+# 24: one word again and again, over keys of few bits. This model goes on with a digit, here as in llama.cpp.
+
+def again_and_again(kv_type):
+    server = longwave_server.Server(longwave_server.MODEL, "--kv-type", kv_type, "--ctx", "1024")
+    try:
+        fields = {"prompt": "hello" + " hello" * 799, "max_tokens": 20, "temperature": 0, "logprobs": 1, "ignore_eos": True}
+        answer = server.post(COMPLETIONS, fields)[1]
+        assert server.metric("vllm:corrupted_requests_total") == 0
+        return answer["choices"][0]
+    finally:
+        assert server.stop() == 0
+
+
+def test_24_one_word_again_and_again():
+    wanted = again_and_again("f32")
+    for kv_type in ("f8", "int8", "int4"):
+        got = again_and_again(kv_type)
+        logprobs = got["logprobs"]["token_logprobs"]
+        assert len(logprobs) == 20 and all(-10 < logprob <= 0 for logprob in logprobs)
+        assert kv_type == "int4" or got["logprobs"]["tokens"][0] == wanted["logprobs"]["tokens"][0] == " "
+        assert kv_type == "int4" or abs(logprobs[0] - wanted["logprobs"]["token_logprobs"][0]) < 0.2

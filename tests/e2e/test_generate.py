@@ -72,6 +72,13 @@ def test_dry_ends_a_loop():
     assert not answer(*options, "--dry-multiplier", "5").startswith(" sat")
 
 
+def test_the_context_is_what_memory_holds():
+    done = generate("-m", str(MODEL), "--raw", "-p", "The cat", "-n", "2", "--host-memory", "20M")
+    assert done.returncode == 0 and done.stdout
+    assert b"the context is 896 tokens, not the model's own 8192" in done.stderr
+    assert b"the context is" not in generate("-m", str(MODEL), "-p", "x", "-n", "2").stderr
+
+
 @pytest.mark.parametrize("options, status, words", [
     (("-m", str(MODEL)), 2, "-p"),
     (("-m", str(MODEL), "-p", "x", "-f", "y"), 2, "-p"),
@@ -79,7 +86,8 @@ def test_dry_ends_a_loop():
     (("-m", str(MODEL), "-p", "x", "--mirostat", "3"), 2, "mirostat"),
     (("-m", str(MODEL), "-p", "x", "--xtc-probability", "-1"), 2, "xtc-probability"),
     (("-m", str(MODEL), "-p", "x", "--kv-type", "full=f17"), 2, "--kv-type: 'f17'"),
-    (("-m", str(MODEL), "-p", "x", "--host-memory", "20M"), 1, "enough for a ctx of 896"),
+    (("-m", str(MODEL), "-p", "x", "--host-memory", "20M", "-c", "1000"), 1, "enough for a ctx of 896"),
+    (("-m", str(MODEL), "-p", "x", "--host-memory", "10M"), 1, "enough for a ctx of "),
     (("-m", str(MODEL), "--raw", "-f", "/dev/null"), 1, "no tokens"),
     (("-m", "/nonexistent.gguf", "-p", "x"), 1, "/nonexistent.gguf"),
     (("-m", str(MODEL), "-p", "x", "-c", "9000"), 1, "8192"),

@@ -62,16 +62,24 @@ Test(test_engine_memory, one_whole_context_has_to_fit)
     fill_contexts(engine);
     engine_close(engine);
     params.kv_bytes--;
+    params.context = 700;
     cr_assert_not(try_open(params, 700, &engine));
     cr_expect_str_eq(error.param, "host_memory");
     const char *hint = strstr(error.text, "enough for a ctx of ");
     cr_assert(hint && sscanf(hint, "enough for a ctx of %u", &fits) == 1 && fits < 700, "%s", error.text);
     params.context = fits + 1;
     cr_expect_not(try_open(params, 700, &engine), "it holds %u", fits + 1);
-    params.context = fits;
-    cr_assert(try_open(params, 700, &engine), "%s", error.text);
-    fill_contexts(engine);
-    engine_close(engine);
+    for (uint32_t asked = 0; asked <= fits; asked += fits) { /* 0: whole pages of what fits are chosen */
+        params.context = asked;
+        cr_assert(try_open(params, 700, &engine), "%s", error.text);
+        cr_expect_eq(engine_context(engine), asked ? fits : fits / KV_PAGE_TOKENS * KV_PAGE_TOKENS);
+        fill_contexts(engine);
+        engine_close(engine);
+    }
+    params.kv_bytes = params.kv_bytes / 2;
+    params.context = 0;
+    cr_expect_not(try_open(params, 700, &engine), "too little to be chosen");
+    cr_expect_str_eq(error.param, "host_memory");
 }
 
 static uint64_t resident_bytes(void)
