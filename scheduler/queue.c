@@ -116,6 +116,23 @@ static uint32_t fair_stretch(const Sequence *sequence, uint32_t n_cached)
     return n_again > KV_PAGE_TOKENS ? n_again : KV_PAGE_TOKENS;
 }
 
+/* What has to be free for it to start beside the others when n_cached of its tokens are in the cache. */
+static uint64_t start_bytes(const Sched *sched, const Sequence *sequence, uint32_t n_cached)
+{
+    const Engine *engine = sched->params.engine;
+    uint32_t n_more = fair_stretch(sequence, n_cached);
+    uint64_t need = missing_bytes(sched, sequence, n_cached / KV_PAGE_TOKENS * KV_PAGE_TOKENS, n_more);
+    for (uint32_t i = 0; i < sched->n_running; i++)
+        need += missing_bytes(sched, sched->running[i],
+                              engine_seq_tokens(engine, sched->running[i]->seq), n_more);
+    return need;
+}
+
+static uint64_t idle_bytes(const Sched *sched)
+{
+    return sched->params.cache ? prefix_cache_idle_bytes(sched->params.cache) : 0;
+}
+
 /*
  * Attached: are there pages for all that it needs beside what the others need? Pages of the cache give way, unless even
  * all of them would not do: who has to wait anyhow takes nothing from those that come back.
@@ -123,18 +140,25 @@ static uint32_t fair_stretch(const Sequence *sequence, uint32_t n_cached)
 static bool has_memory(Sched *sched, const Sequence *sequence, uint32_t n_cached)
 {
     Engine *engine = sched->params.engine;
-    uint32_t n_more = fair_stretch(sequence, n_cached);
-    uint64_t need = missing_bytes(sched, sequence, n_cached / KV_PAGE_TOKENS * KV_PAGE_TOKENS, n_more);
-    for (uint32_t i = 0; i < sched->n_running; i++)
-        need += missing_bytes(sched, sched->running[i],
-                              engine_seq_tokens(engine, sched->running[i]->seq), n_more);
     PrefixCache *cache = sched->params.cache;
-    uint64_t idle = cache ? prefix_cache_idle_bytes(cache) : 0;
+    uint64_t need = start_bytes(sched, sequence, n_cached), idle = idle_bytes(sched);
     for (;;) {
         KvUsage usage = engine_kv_usage(engine);
         if (usage.used_bytes + need <= usage.total_bytes) return true;
         if (usage.used_bytes + need > usage.total_bytes + idle || !prefix_cache_evict(cache)) return false;
     }
+}
+
+/*
+ * It was refused with so much in the cache: could it start with that now? Cheaper than to look for a prefix of millions
+ * of tokens whenever somebody leaves; what the cache has gained since is found when the others have made room.
+ */
+static bool may_fit(const Sched *sched, const Sequence *sequence)
+{
+    if (!sequence->was_refused || sched->n_running == 0) return true;
+    KvUsage usage = engine_kv_usage(sched->params.engine);
+    uint64_t need = start_bytes(sched, sequence, sequence->n_refused_cached);
+    return usage.used_bytes + need <= usage.total_bytes + idle_bytes(sched);
 }
 
 /* false: it has to wait, or it has failed. */
@@ -143,9 +167,12 @@ static bool start(Sched *sched, Sequence *sequence, Error *error)
     Job *job = sequence->job;
     uint32_t n_cached;
     if (sequence->state == SEQUENCE_NEW && !job_open(job, &sched->tools, error)) return false;
+    if (!may_fit(sched, sequence)) return error_set(error, ERR_BUSY, "too few pages are free");
     if (!sequence_attach(sequence, &sched->tools, &n_cached, error)) return false;
     /* Alone it fits: that was checked when it was opened. */
-    if (sched->n_running > 0 && !has_memory(sched, sequence, n_cached)) {
+    sequence->was_refused = sched->n_running > 0 && !has_memory(sched, sequence, n_cached);
+    if (sequence->was_refused) {
+        sequence->n_refused_cached = n_cached;
         sequence_detach(sequence, &sched->tools, false);
         return error_set(error, ERR_BUSY, "too few pages are free");
     }

@@ -45,6 +45,9 @@ struct Sequence {
     Sampler *sampler;
     Answer answer;
     bool has_answer;
+    /* WAITING: too few pages were free to start with so many cached tokens */
+    bool was_refused;
+    uint32_t n_refused_cached;
     /* RUNNING */
     SeqId seq;
     PrefixCursor cursor; /* when there is a cache */

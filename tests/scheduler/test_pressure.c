@@ -159,6 +159,22 @@ Test(pressure, who_comes_back_stays_for_a_while)
     rig_free(rig);
 }
 
+/* What is cached of a prompt that has to wait is looked for when it comes, and when it can start: not in between. */
+Test(pressure, who_waits_is_not_looked_up_whenever_somebody_leaves)
+{
+    RigParams params = tight(16);
+    params.cache = true;
+    Rig *rig = rig_open(&params);
+    rig_submit(rig, request_for(1, 60, 250, 0));
+    rig_submit(rig, request_for(2, 60, 120, 0));
+    rig_submit(rig, request_for(3, 800, 200, 0));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    for (RequestId id = 1; id <= 3; id++) cr_assert_eq(rig->recorder.requests[id].n_done, 1);
+    cr_assert_str_eq(rig->recorder.order, "1S 2S 2D 1D 3S 3D ");
+    cr_assert_eq(prefix_cache_stats(rig->cache).queried_tokens, 59 + 59 + 2 * 799);
+    rig_free(rig);
+}
+
 static uint64_t used_bytes(const Rig *rig)
 {
     return engine_kv_usage(rig->engine).used_bytes;
