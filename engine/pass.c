@@ -164,6 +164,12 @@ bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
     return pass->has_logits || run_layers(engine, item, pass) || kernel_failed(engine, error);
 }
 
+/* Of one policy: then their keys are of one class too. */
+static bool same_ranges(const AttnPlan *a, const AttnPlan *b)
+{
+    return a->sink == b->sink && a->recent == b->recent && a->bands == b->bands && a->positions == b->positions;
+}
+
 /* Rows whose plans are those of their policy are counted when all is done. */
 static void count_span(Engine *engine, const BatchSpan *span)
 {
@@ -173,11 +179,20 @@ static void count_span(Engine *engine, const BatchSpan *span)
     const AttnPlan *plans = engine_plans(engine, slot, span->kind);
     const KvHead *heads = engine->classes.policies[slot].heads;
     const KvPages *pages = kv_seq_views(engine->seqs, span->seq);
-    AttentionStats *stats = &select_state_seq(selector_state(engine->selector), span->seq)->stats[span->kind];
-    for (uint32_t row = 0; row < span->n_rows; row++)
-        for (size_t i = 0; i < (size_t)shape->n_layers * shape->n_kv_heads; i++)
-            if (!shape_layer_window(shape, (uint32_t)(i / shape->n_kv_heads)))
-                attention_count(&plans[i], span->first_pos + row, &pages[heads[i].class_index].pool->layout, stats);
+    AttentionStats *stats = &select_state_seq(selector_state(engine->selector), span->seq)->stats[span->kind],
+                   one = {0};
+    for (uint32_t row = 0; row < span->n_rows; row++) {
+        const AttnPlan *last = NULL;
+        for (size_t i = 0; i < (size_t)shape->n_layers * shape->n_kv_heads; i++) {
+            if (shape_layer_window(shape, (uint32_t)(i / shape->n_kv_heads))) continue;
+            if (!last || !same_ranges(last, &plans[i])) {
+                one = (AttentionStats){0};
+                attention_count(&plans[i], span->first_pos + row, &pages[heads[i].class_index].pool->layout, &one);
+                last = &plans[i];
+            }
+            attention_stats_add(stats, &one);
+        }
+    }
 }
 
 static void end_span(Engine *engine, const BatchSpan *span)
