@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LENGTH = 3000 };
+enum { LENGTH = 1600 };
 
 static Error error;
 static char path[64];
@@ -114,7 +114,7 @@ Test(test_eval, exact_lists_recall_what_they_can)
 {
     Engine *engine = open_engine();
     EvalParams params =
-        params_of(engine, "lserve-4k:scan=exact:unit=16:budget=1024:refresh=1,lserve-4k:budget=1024:refresh=1");
+        params_of(engine, "lserve-4k:scan=exact:unit=16:budget=512:refresh=1,lserve-4k:budget=512:refresh=1");
     params.tasks = NULL;
     Eval *eval = measured(&params);
     const Summary *s = eval_report(eval)->summary;
