@@ -132,7 +132,7 @@ static void try_pages(Engine *engine, const char *name, const uint32_t *tokens)
  */
 static void try_pieces(Engine *engine, const char *name, const uint32_t *tokens)
 {
-    enum { N = 130 };
+    enum { N = N_TOKENS, PART = 100 }; /* products of so many rows go the same way */
     Error error;
     uint32_t n_layers = engine_shape(engine)->n_layers;
     size_t n_vocab = engine_shape(engine)->n_vocab;
@@ -145,9 +145,8 @@ static void try_pieces(Engine *engine, const char *name, const uint32_t *tokens)
     bool good = engine_seq_reserve(engine, parts, N, &error) &&
                 engine_pass_begin(engine, &(Batch){tokens, N, &span, 1}, &pass, &error);
     for (uint32_t layer = 0; good && layer < n_layers; layer++)
-        for (uint32_t row = 0; good && row < N; row += 64) {
-            uint32_t n = N - row < 64 ? N - row : 64;
-            good = engine_pass_run(engine, &(WorkItem){pass, layer, 1, row, n}, &error);
+        for (uint32_t row = 0; good && row < N; row += PART) {
+            good = engine_pass_run(engine, &(WorkItem){pass, layer, 1, row, PART}, &error);
             model_step(engine, &decoded, tokens + row, 1, other);
         }
     good = good && engine_pass_end(engine, pass, &found, &error);
