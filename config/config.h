@@ -17,6 +17,7 @@ typedef enum CommandId {
     CMD_TOKENIZE = 8,
     CMD_BENCH = 16,
     CMD_EVAL = 32,
+    CMD_CALIBRATE = 64,
 } CommandId;
 
 /* Every subcommand. */
@@ -121,6 +122,10 @@ typedef struct Config {
     QuestionRows question_rows;
     const char *text, *trace, *resume, *html; /* paths; NULL: none */
     bool certify;
+    /* calibrate */
+    const char *gates, *output; /* paths; NULL: none */
+    float sparsity;
+    uint32_t length, prompts, sink, recent, recent_prefill;
 } Config;
 
 /*

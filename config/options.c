@@ -5,9 +5,10 @@
 #include <string.h>
 
 enum {
-    MODEL_USERS = CMD_SERVE | CMD_INSPECT | CMD_GENERATE | CMD_TOKENIZE | CMD_BENCH | CMD_EVAL,
+    MEASURERS = CMD_EVAL | CMD_CALIBRATE,
+    MODEL_USERS = CMD_SERVE | CMD_INSPECT | CMD_GENERATE | CMD_TOKENIZE | CMD_BENCH | MEASURERS,
     RUNNERS = CMD_SERVE | CMD_GENERATE | CMD_BENCH,
-    COMPUTERS = RUNNERS | CMD_EVAL,
+    COMPUTERS = RUNNERS | MEASURERS,
     PROMPTED = CMD_GENERATE | CMD_TOKENIZE,
 };
 
@@ -18,6 +19,7 @@ const ConfigCommand config_commands[] = {
     {CMD_INSPECT, "inspect", "show what a GGUF file or a named shape holds and needs"},
     {CMD_BENCH, "bench", "measure how fast a model or the kernels are on this machine"},
     {CMD_EVAL, "eval", "measure what attention policies cost in fidelity over long contexts"},
+    {CMD_CALIBRATE, "calibrate", "find out which heads can stream, and from which length on a policy pays"},
 };
 const size_t config_n_commands = sizeof config_commands / sizeof *config_commands;
 
@@ -37,7 +39,7 @@ const ConfigOption config_options[] = {
      .help = "INI file with options; the environment and the command line win over it"},
 
     {"model", 'm', OPTION_TEXT, FIELD(model), .rival_offset = offsetof(Config, shape), .section = "model",
-     .commands = MODEL_USERS, .required = CMD_SERVE | CMD_GENERATE | CMD_TOKENIZE | CMD_EVAL, .metavar = "PATH",
+     .commands = MODEL_USERS, .required = CMD_SERVE | CMD_GENERATE | CMD_TOKENIZE | MEASURERS, .metavar = "PATH",
      .help = "GGUF file"},
     {"alias", .kind = OPTION_TEXT, FIELD(alias), .shown = "the file's general.name", .section = "model",
      .commands = CMD_SERVE, .metavar = "NAME[,NAME...]", .help = "model names that requests use"},
@@ -80,7 +82,7 @@ const ConfigOption config_options[] = {
      .fallback = "256", .shown = "8192 on a GPU, 256 on the CPU", .min = 1, .max = 65536, .section = "batching",
      .commands = RUNNERS, .metavar = "TOKENS", .help = "prompt tokens computed in one pass"},
     {"max_batch", .kind = OPTION_INTEGER, FIELD(max_batch), .fallback = "64", .min = 1, .max = 4096,
-     .section = "batching", .commands = CMD_SERVE | CMD_EVAL, .metavar = "N",
+     .section = "batching", .commands = CMD_SERVE | MEASURERS, .metavar = "N",
      .help = "answers that are written at once"},
     {"max_batch_tokens", .kind = OPTION_TOKENS, FIELD(max_batch_tokens),
      .seen_offset = offsetof(Config, has_max_batch_tokens), .fallback = "2048",
@@ -133,7 +135,7 @@ const ConfigOption config_options[] = {
     {"prompt", 'p', OPTION_TEXT, FIELD(prompt), .commands = PROMPTED, .metavar = "TEXT", .help = "the text"},
     {"file", 'f', OPTION_TEXT, FIELD(file), .commands = PROMPTED, .metavar = "PATH",
      .help = "read the text from a file; - is standard input"},
-    {"raw", .kind = OPTION_FLAG, FIELD(raw), .fallback = "off", .commands = CMD_GENERATE | CMD_EVAL,
+    {"raw", .kind = OPTION_FLAG, FIELD(raw), .fallback = "off", .commands = CMD_GENERATE | MEASURERS,
      .help = "continue the text as it is, without the chat template"},
     {"max_tokens", 'n', OPTION_TOKENS, FIELD(max_tokens), .fallback = "0", .shown = "what the context has room for",
      .max = 1u << 24, .commands = CMD_GENERATE, .metavar = "TOKENS", .help = "longest answer"},
@@ -182,8 +184,8 @@ const ConfigOption config_options[] = {
     {"mirostat_eta", .kind = OPTION_REAL, FIELD(mirostat_eta), .fallback = "0.1", .real_max = 1,
      .commands = CMD_GENERATE, .metavar = "X", .help = "with mirostat: learning rate"},
     {"seed", .kind = OPTION_INTEGER, FIELD(seed), .seen_offset = offsetof(Config, has_seed), .fallback = "0",
-     .shown = "a random one, for eval 0", .max = UINT64_MAX, .commands = CMD_GENERATE | CMD_EVAL, .metavar = "N",
-     .help = "same seed, same prompt: same text"},
+     .shown = "a random one; eval and calibrate: 0", .max = UINT64_MAX, .commands = CMD_GENERATE | MEASURERS,
+     .metavar = "N", .help = "same seed, same prompt: same text"},
 
     {"special", .kind = OPTION_FLAG, FIELD(special), .fallback = "off", .commands = CMD_TOKENIZE,
      .help = "take control tokens in the text as such, not as plain text"},
@@ -196,9 +198,8 @@ const ConfigOption config_options[] = {
      .help = "what windows in proportion to the wavelengths of the RoPE prune at --ctx tokens"},
     {"wavelength_k", .kind = OPTION_REAL, FIELD(wavelength_k), .fallback = "2", .real_min = 0.001, .real_max = 1e6,
      .commands = CMD_INSPECT, .metavar = "K", .help = "with wavelength: wavelengths that a window is long"},
-    {"rope", .kind = OPTION_TEXT, FIELD(rope), .shown = "the model's own positions",
-     .commands = CMD_INSPECT | CMD_EVAL, .metavar = "KIND=FACTOR",
-     .help = "stretch the context by a factor: plain, linear, ntk or yarn, as yarn=2"},
+    {"rope", .kind = OPTION_TEXT, FIELD(rope), .shown = "the model's own positions", .commands = CMD_INSPECT | CMD_EVAL,
+     .metavar = "KIND=FACTOR", .help = "stretch the context by a factor: plain, linear, ntk or yarn, as yarn=2"},
 
     {"prefill", .kind = OPTION_LIST, FIELD(prefill), .fallback = "512", .min = 1, .max = 1u << 24,
      .commands = CMD_BENCH, .metavar = "TOKENS[,TOKENS...]", .help = "prompt lengths to time, or none"},
@@ -217,19 +218,19 @@ const ConfigOption config_options[] = {
     {"row", .kind = OPTION_TEXT, FIELD(row), .shown = "the best for this machine", .commands = CMD_BENCH,
      .metavar = "NAME", .help = "row of the table of kernels, such as cpu-avx2"},
 
-    {"policies", .kind = OPTION_TEXT, FIELD(policies), .fallback = "dense", .commands = CMD_EVAL,
+    {"policies", .kind = OPTION_TEXT, FIELD(policies), .fallback = "dense", .commands = MEASURERS,
      .metavar = "NAME[:FIELD=VALUE...][,...]",
      .help = "attention policies to compare with dense: presets, with what is to be changed in them"},
     {"tasks", .kind = OPTION_TEXT, FIELD(tasks), .fallback = "passkey,kv,multikey,variables,words",
-     .commands = CMD_EVAL, .metavar = "NAME[:KNOB=N...][,...]",
+     .commands = MEASURERS, .metavar = "NAME[:KNOB=N...][,...]",
      .help = "what to ask: passkey, kv, multikey, variables, words; knobs are digits, distractors, hops, repeats, "
              "near, needles"},
     {"lengths", .kind = OPTION_LIST, FIELD(lengths), .fallback = "2048", .min = 256, .max = 1u << 24,
-     .commands = CMD_EVAL, .metavar = "TOKENS[,TOKENS...]", .help = "of prompts, question and answer included"},
+     .commands = MEASURERS, .metavar = "TOKENS[,TOKENS...]", .help = "of prompts, question and answer included"},
     {"questions", .kind = OPTION_INTEGER, FIELD(questions), .fallback = "100", .max = 1u << 20, .commands = CMD_EVAL,
      .metavar = "N", .help = "questions of each task at each length; 0: none"},
     {"per_haystack", .kind = OPTION_INTEGER, FIELD(per_haystack), .fallback = "25", .min = 1, .max = 4096,
-     .commands = CMD_EVAL, .metavar = "N", .help = "questions that are asked about one prompt"},
+     .commands = MEASURERS, .metavar = "N", .help = "questions that are asked about one prompt"},
     {"question_rows", .kind = OPTION_CHOICE, FIELD(question_rows), .fallback = "decode", .choices = question_kinds,
      .commands = CMD_EVAL, .metavar = "KIND",
      .help = "questions are decoded rows, which selections apply to, or more of the prompt: decode, prefill"},
@@ -252,8 +253,25 @@ const ConfigOption config_options[] = {
     {"certify", .kind = OPTION_FLAG, FIELD(certify), .fallback = "off", .commands = CMD_EVAL,
      .help = "write the certificate of the policy that passes and reads least beside the model"},
 
+    {"output", 'o', OPTION_TEXT, FIELD(output), .commands = CMD_CALIBRATE, .required = CMD_CALIBRATE, .metavar = "PATH",
+     .help = "file of head roles to write; what one that is there already holds is not measured again"},
+    {"sparsity", .kind = OPTION_REAL, FIELD(sparsity), .fallback = "0.5", .real_max = 1, .commands = CMD_CALIBRATE,
+     .metavar = "X", .help = "share of the KV heads that stream"},
+    {"gates", .kind = OPTION_TEXT, FIELD(gates), .shown = "none", .commands = CMD_CALIBRATE, .metavar = "PATH",
+     .help = "a gate for each KV head, as DuoAttention trains them: rank heads by these (a line for each layer, tabs)"},
+    {"length", .kind = OPTION_TOKENS, FIELD(length), .fallback = "4096", .min = 256, .max = 1u << 24,
+     .commands = CMD_CALIBRATE, .metavar = "TOKENS", .help = "of prompts by which heads are ranked and checked"},
+    {"prompts", .kind = OPTION_INTEGER, FIELD(prompts), .fallback = "1", .min = 1, .max = 1024,
+     .commands = CMD_CALIBRATE, .metavar = "N", .help = "prompts of each task; as many others for the check"},
+    {"sink", .kind = OPTION_INTEGER, FIELD(sink), .fallback = "128", .max = 1u << 20, .commands = CMD_CALIBRATE,
+     .metavar = "TOKENS", .help = "first tokens that a streaming head sees"},
+    {"recent", .kind = OPTION_INTEGER, FIELD(recent), .fallback = "256", .min = 64, .max = 1u << 20,
+     .commands = CMD_CALIBRATE, .metavar = "TOKENS", .help = "last tokens that it sees"},
+    {"recent_prefill", .kind = OPTION_INTEGER, FIELD(recent_prefill), .fallback = "2048", .min = 64, .max = 1u << 20,
+     .commands = CMD_CALIBRATE, .metavar = "TOKENS", .help = "last tokens that it sees in rows of prompts"},
+
     {"json", .kind = OPTION_FLAG, FIELD(json), .fallback = "off",
-     .commands = CMD_INSPECT | PROMPTED | CMD_BENCH | CMD_EVAL, .help = "machine-readable output"},
+     .commands = CMD_INSPECT | PROMPTED | CMD_BENCH | MEASURERS, .help = "machine-readable output"},
 };
 const size_t config_n_options = sizeof config_options / sizeof *config_options;
 

@@ -102,7 +102,8 @@ static bool set_policies(Engine *engine, Error *error)
     const EngineParams *p = &engine->params;
     const AttnPolicy *policies = p->policies;
     uint32_t n = p->n_policies;
-    if (!policies && !roles_load(p->roles, &engine->shape, &engine->arena, &policies, &n, error)) return false;
+    const RolesModel model = {&engine->shape, p->roles ? engine_model_fingerprint(engine) : 0};
+    if (!policies && !roles_load(p->roles, &model, &engine->arena, &policies, &n, error)) return false;
     return policies_open(engine, policies, n, error);
 }
 

@@ -70,6 +70,12 @@ uint64_t engine_policy_fingerprint(const Engine *engine, PolicyId policy);
  */
 LW_CHECK bool engine_policy_intern(Engine *engine, const AttnPolicy *policy, PolicyId *ret_policy, Error *error);
 void engine_policy_release(Engine *engine, PolicyId policy);
+/*
+ * From now on one KV head of a policy without roles sees sink and recent tokens alone, of the pages that it has;
+ * recent PLAN_ALL: all its heads see again what the policy says. While no pass is open, on the host.
+ */
+void engine_limit_head(Engine *engine, PolicyId policy, uint32_t layer, uint32_t kv_head, uint32_t sink,
+                       uint32_t recent);
 
 /*
  * Sequences and their pages. A sequence's tokens are 0 .. engine_seq_tokens - 1; passes extend it. Pages are shared by

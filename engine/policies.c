@@ -210,3 +210,18 @@ void engine_policy_release(Engine *engine, PolicyId id)
     assert(is_id(engine, id) && engine->policies[policy_slot(id)].n_users > 0);
     engine->policies[policy_slot(id)].n_users--;
 }
+
+void engine_limit_head(Engine *engine, PolicyId id, uint32_t layer, uint32_t kv_head, uint32_t sink, uint32_t recent)
+{
+    uint32_t slot = policy_slot(id);
+    assert(is_id(engine, id) && !engine->policies[slot].policy.roles && engine->device->is_host);
+    if (recent == PLAN_ALL) {
+        fill_plans(engine, slot);
+        return;
+    }
+    for (RowKind kind = 0; kind < N_ROW_KINDS; kind++) {
+        AttnPlan *plan = engine_plans(engine, slot, kind) + (size_t)layer * engine->shape.n_kv_heads + kv_head;
+        plan->sink = sink;
+        plan->recent = recent;
+    }
+}

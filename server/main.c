@@ -16,6 +16,7 @@ static const struct {
 } mains[] = {
     {CMD_SERVE, cmd_serve},     {CMD_GENERATE, cmd_generate}, {CMD_TOKENIZE, cmd_tokenize},
     {CMD_INSPECT, cmd_inspect}, {CMD_BENCH, cmd_bench},       {CMD_EVAL, cmd_eval},
+    {CMD_CALIBRATE, cmd_calibrate},
 };
 
 static CmdMain find_main(const char *name)

@@ -84,6 +84,7 @@ double ask_log_sum(const float *logits, uint32_t n, uint32_t *ret_best)
 typedef struct Round {
     const AskParams *params;
     const EvalQuestion *questions; /* [n] */
+    const SeqId *bases;            /* [n]; NULL: all have that of params */
     Answer *answers;               /* [n] */
     uint32_t n, n_open;
     uint64_t select_bytes;
@@ -143,12 +144,17 @@ static bool step(Round *round, bool counts, Error *error)
     return true;
 }
 
+static SeqId base_of(const Round *round, uint32_t i)
+{
+    return round->bases ? round->bases[i] : round->params->base;
+}
+
 static bool run_round(Round *round, Error *error)
 {
     const AskParams *params = round->params;
     for (uint32_t i = 0; i < round->n; i++) {
         round->answers[i] = (Answer){.is_right = true};
-        if (!ask_fork(params->engine, params->base, params->base_policy, params->policy, &round->seqs[i], error))
+        if (!ask_fork(params->engine, base_of(round, i), params->base_policy, params->policy, &round->seqs[i], error))
             return false;
         round->n_open++;
     }
@@ -171,8 +177,8 @@ static uint32_t round_size(const AskParams *params)
 static void end_round(Round *round)
 {
     Engine *engine = round->params->engine;
-    uint64_t before = engine_seq_attention(engine, round->params->base, round->params->rows).select_bytes;
     for (uint32_t i = 0; i < round->n_open; i++) {
+        uint64_t before = engine_seq_attention(engine, base_of(round, i), round->params->rows).select_bytes;
         /* A fork goes on counting where its prompt's sequence stands; one that adopted pages begins with nothing. */
         uint64_t bytes = engine_seq_attention(engine, round->seqs[i], round->params->rows).select_bytes;
         round->select_bytes += bytes >= before ? bytes - before : bytes;
@@ -186,6 +192,7 @@ static bool run_rounds(Round *round, uint32_t size, Answer *answers, Error *erro
     const AskParams *params = round->params;
     for (uint32_t done = 0; done < params->n_questions; done += round->n) {
         round->questions = params->questions + done;
+        round->bases = params->bases ? params->bases + done : NULL;
         round->answers = answers + done;
         round->n = params->n_questions - done < size ? params->n_questions - done : size;
         bool ok = run_round(round, error);
@@ -221,4 +228,15 @@ bool ask_questions(const AskParams *params, Answer *ret_answers, KvCounts *ret_c
     free(round.owner);
     free(round.wanted);
     return ok;
+}
+
+double ask_mean_nll(const Answer *answers, uint32_t n, uint32_t *ret_right)
+{
+    double sum = 0;
+    *ret_right = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        sum -= answers[i].log_prob;
+        *ret_right += answers[i].is_right;
+    }
+    return n ? sum / n : 0;
 }

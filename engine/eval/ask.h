@@ -11,7 +11,8 @@
 
 typedef struct AskParams {
     Engine *engine;
-    SeqId base; /* the haystack, of base_policy */
+    SeqId base;         /* the haystack, of base_policy */
+    const SeqId *bases; /* [n_questions] one of each question, of base_policy too; NULL: all have base */
     PolicyId base_policy, policy;
     RowKind rows; /* what the question is: more of the prompt, or decoded */
     const EvalQuestion *questions;
@@ -26,6 +27,9 @@ typedef struct Answer {
 
 /* ret_answers: [n_questions]; *ret_counts: what all rows of the questions and answers read. */
 LW_CHECK bool ask_questions(const AskParams *params, Answer *ret_answers, KvCounts *ret_counts, Error *error);
+
+/* Nats a right answer [n], and how many were given. */
+double ask_mean_nll(const Answer *answers, uint32_t n, uint32_t *ret_right);
 
 /* Do rows of prompts of n_tokens tokens see the same under both policies? */
 bool ask_reads_alike(const Engine *engine, PolicyId a, PolicyId b, uint32_t n_tokens);

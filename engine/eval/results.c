@@ -170,7 +170,7 @@ bool results_new(const cJSON *identity, Results *ret_results, Error *error)
 }
 
 /* Deeper than any results, a hostile text would only take cJSON's recursion far. */
-static bool check_depth(const char *text, size_t n, Error *error)
+bool results_check_depth(const char *text, size_t n, Error *error)
 {
     uint32_t depth = 0;
     bool in_string = false;
@@ -190,7 +190,7 @@ static bool check_depth(const char *text, size_t n, Error *error)
     return true;
 }
 
-static bool same_identity(const cJSON *identity, const cJSON *own, Error *error)
+bool results_same_identity(const cJSON *identity, const cJSON *own, Error *error)
 {
     if (!cJSON_IsObject(own)) return error_set(error, ERR_INVALID, "'identity' is no object");
     for (const cJSON *item = identity->child; item; item = item->next)
@@ -204,7 +204,7 @@ static bool check_root(const cJSON *root, const cJSON *identity, Error *error)
     const cJSON *version = cJSON_GetObjectItemCaseSensitive(root, "longwave_eval");
     if (!cJSON_IsObject(root) || !cJSON_IsNumber(version) || version->valuedouble != 1)
         return error_set(error, ERR_INVALID, "is no results of longwave eval");
-    if (!same_identity(identity, cJSON_GetObjectItemCaseSensitive(root, "identity"), error)) return false;
+    if (!results_same_identity(identity, cJSON_GetObjectItemCaseSensitive(root, "identity"), error)) return false;
     for (uint32_t i = 0; i < N_LISTS; i++)
         if (!check_list(root, lists[i].name, lists[i].members, error)) return false;
     return true;
@@ -212,7 +212,7 @@ static bool check_root(const cJSON *root, const cJSON *identity, Error *error)
 
 bool results_parse(const char *text, size_t n, const cJSON *identity, Results *ret_results, Error *error)
 {
-    if (!check_depth(text, n, error)) return false;
+    if (!results_check_depth(text, n, error)) return false;
     cJSON *root = cJSON_ParseWithLength(text, n);
     if (!root) return error_set(error, ERR_INVALID, "is no JSON, or too much for the memory");
     if (!check_root(root, identity, error)) {

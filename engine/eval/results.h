@@ -90,6 +90,10 @@ typedef struct EstimatesCell {
 LW_CHECK bool results_add_estimates(Results *results, const EstimatesCell *cell, Error *error);
 bool results_has_estimates(const Results *results, const char *policy, uint32_t position);
 
+/* For other documents of the kind: is text [n] not nested too deep; does `own` have all members of identity? */
+LW_CHECK bool results_check_depth(const char *text, size_t n, Error *error);
+LW_CHECK bool results_same_identity(const cJSON *identity, const cJSON *own, Error *error);
+
 /* Members that a reader has checked already. */
 double results_number(const cJSON *item, const char *name);
 const char *results_text(const cJSON *item, const char *name);

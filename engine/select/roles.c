@@ -5,6 +5,7 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,14 +69,35 @@ static bool read_layer(const cJSON *entry, const char *name, const ModelShape *s
     return true;
 }
 
-static bool read_roles(const cJSON *root, const char *name, const ModelShape *shape, uint8_t *streams,
+/* A file of `calibrate` is for the model that it was made with, and whole. */
+static bool read_calibration(const cJSON *root, const char *name, uint64_t fingerprint, Error *error)
+{
+    const cJSON *version = cJSON_GetObjectItemCaseSensitive(root, "longwave_calibration");
+    const cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
+    char own[24];
+    if (version && !(cJSON_IsNumber(version) && version->valuedouble == 1))
+        return refuse_member(name, "longwave_calibration", "is not 1", error);
+    if (version && !cJSON_GetObjectItemCaseSensitive(root, "streaming"))
+        return refuse_member(name, "streaming", "is missing: the calibration has not come to its end", error);
+    if (!model) return !version || refuse_member(name, "model", "is missing", error);
+    snprintf(own, sizeof own, "%016" PRIx64, fingerprint);
+    if (!cJSON_IsString(model)) return refuse_member(name, "model", "is no text", error);
+    return !strcmp(model->valuestring, own) ||
+           error_set_param(error, ERR_INVALID, "roles", "'%.64s' is for the model %.40s, not for %s", name,
+                           model->valuestring, own);
+}
+
+static bool read_roles(const cJSON *root, const char *name, const RolesModel *model, uint8_t *streams,
                        AttnPolicy *policy, Error *error)
 {
-    static const char *const members[] = {"sink", "recent", "recent_prefill", "streaming", NULL};
+    static const char *const members[] = {"sink",      "recent", "recent_prefill", "streaming", "longwave_calibration",
+                                          "model",     "method", "sparsity",       "ranking",   "check",
+                                          "crossover", NULL};
     if (!cJSON_IsObject(root)) return error_set_param(error, ERR_INVALID, "roles", "'%.64s' is no object", name);
     const cJSON *recent = cJSON_GetObjectItemCaseSensitive(root, "recent");
     const cJSON *streaming = cJSON_GetObjectItemCaseSensitive(root, "streaming");
     if (!known_members(root, name, members, error)) return false;
+    if (!read_calibration(root, name, model->fingerprint, error)) return false;
     if (!recent) return refuse_member(name, "recent", "is missing", error);
     if (!cJSON_IsArray(streaming)) return refuse_member(name, "streaming", "is not a list", error);
     if (!read_tokens(cJSON_GetObjectItemCaseSensitive(root, "sink"), name, "sink", 0, &policy->sink, error) ||
@@ -86,15 +108,15 @@ static bool read_roles(const cJSON *root, const char *name, const ModelShape *sh
                      &policy->recent_prefill, error))
         return false;
     for (const cJSON *entry = streaming->child; entry; entry = entry->next)
-        if (!read_layer(entry, name, shape, streams, error)) return false;
+        if (!read_layer(entry, name, model->shape, streams, error)) return false;
     return true;
 }
 
-bool roles_parse(const char *text, size_t n, const char *name, const ModelShape *shape, Arena *arena,
+bool roles_parse(const char *text, size_t n, const char *name, const RolesModel *model, Arena *arena,
                  AttnPolicy *ret_policy, Error *error)
 {
     HeadRoles *roles = arena_alloc(arena, sizeof *roles);
-    uint8_t *streams = arena_array(arena, shape->n_layers, shape->n_kv_heads);
+    uint8_t *streams = arena_array(arena, model->shape->n_layers, model->shape->n_kv_heads);
     if (!roles || !streams) return error_set(error, ERR_NO_MEMORY, "no memory for the roles '%.64s'", name);
     const char *end = NULL;
     cJSON *root = cJSON_ParseWithLengthOpts(text, n, &end, false);
@@ -106,7 +128,7 @@ bool roles_parse(const char *text, size_t n, const char *name, const ModelShape 
                                end ? (size_t)(end - text) : 0);
     }
     AttnPolicy policy = {.name = "dense", .roles = roles};
-    bool ok = read_roles(root, name, shape, streams, &policy, error);
+    bool ok = read_roles(root, name, model, streams, &policy, error);
     cJSON_Delete(root);
     if (!ok) return false;
     *roles = (HeadRoles){name, streams};
@@ -128,7 +150,7 @@ static bool read_file(const char *path, Buffer *text, Error *error)
 }
 
 /* One "NAME=PATH" of n bytes. */
-static bool load_pair(const char *pair, size_t n, const ModelShape *shape, Arena *arena, AttnPolicy *ret_policy,
+static bool load_pair(const char *pair, size_t n, const RolesModel *model, Arena *arena, AttnPolicy *ret_policy,
                       Error *error)
 {
     const char *equals = memchr(pair, '=', n);
@@ -141,7 +163,7 @@ static bool load_pair(const char *pair, size_t n, const ModelShape *shape, Arena
     Buffer text;
     buffer_init(&text, ROLES_MAX_FILE_BYTES);
     bool ok = read_file(path, &text, error);
-    if (ok && !roles_parse(text.data ? text.data : "", text.n, name, shape, arena, ret_policy, error))
+    if (ok && !roles_parse(text.data ? text.data : "", text.n, name, model, arena, ret_policy, error))
         ok = error_prefix(error, "%s", path);
     buffer_done(&text);
     return ok;
@@ -156,7 +178,7 @@ static bool check_name(const AttnPolicy *policies, uint32_t n, Error *error)
     return true;
 }
 
-bool roles_load(const char *list, const ModelShape *shape, Arena *arena, const AttnPolicy **ret_policies,
+bool roles_load(const char *list, const RolesModel *model, Arena *arena, const AttnPolicy **ret_policies,
                 uint32_t *ret_n, Error *error)
 {
     AttnPolicy *policies = arena_array(arena, ROLES_MAX_POLICIES, sizeof *policies);
@@ -167,7 +189,7 @@ bool roles_load(const char *list, const ModelShape *shape, Arena *arena, const A
         size_t n_pair = strcspn(at, ",");
         if (n == ROLES_MAX_POLICIES)
             return error_set_param(error, ERR_TOO_LARGE, "roles", "more than %d files", ROLES_MAX_POLICIES - 1);
-        if (!load_pair(at, n_pair, shape, arena, &policies[n], error) || !check_name(policies, n, error))
+        if (!load_pair(at, n_pair, model, arena, &policies[n], error) || !check_name(policies, n, error))
             return error_prefix(error, "roles");
         at = at[n_pair] ? at + n_pair + 1 : NULL;
     }

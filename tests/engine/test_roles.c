@@ -10,12 +10,13 @@
 
 static Error error;
 static const ModelShape shape = {.n_layers = 3, .n_kv_heads = 2};
+static const RolesModel model = {&shape, 0x0123456789abcdef};
 
 static bool parse(const char *text, AttnPolicy *ret_policy)
 {
     static Arena arena; /* of all tests of this process, which is small and ends */
     if (!arena.block_bytes) arena_init(&arena, 4096, 1 << 20);
-    return roles_parse(text, strlen(text), "mine", &shape, &arena, ret_policy, &error);
+    return roles_parse(text, strlen(text), "mine", &model, &arena, ret_policy, &error);
 }
 
 Test(test_roles, a_file_makes_a_policy)
@@ -57,6 +58,12 @@ Test(test_roles, what_breaks_the_rules_is_named)
         {"{\"recent\":64,\"recent_prefill\":0,\"streaming\":[]}", "recent_prefill"},
         {"{\"recent\":64,\"sinks\":64,\"streaming\":[]}", "sinks"},
         {"{\"recent\":64,\"recent\":128,\"streaming\":[]}", "twice"},
+        {"{\"recent\":64,\"streaming\":[],\"model\":\"0123456789abcdee\"}",
+         "0123456789abcdee, not for 0123456789abcdef"},
+        {"{\"recent\":64,\"streaming\":[],\"model\":7}", "model"},
+        {"{\"recent\":64,\"streaming\":[],\"longwave_calibration\":1}", "model"},
+        {"{\"recent\":64,\"streaming\":[],\"longwave_calibration\":2}", "longwave_calibration"},
+        {"{\"longwave_calibration\":1,\"model\":\"0123456789abcdef\"}", "come to its end"},
         {"{\"recent\":64,\"streaming\":[{\"heads\":[0]}]}", "layer"},
         {"{\"recent\":64,\"streaming\":[{\"layer\":3,\"heads\":[0]}]}", "layer"},
         {"{\"recent\":64,\"streaming\":[{\"layer\":0.5,\"heads\":[0]}]}", "layer"},
@@ -89,7 +96,7 @@ static bool load(const char *list, uint32_t *ret_n)
     Arena arena;
     const AttnPolicy *policies = NULL;
     arena_init(&arena, 4096, 1 << 20);
-    bool ok = roles_load(list, &shape, &arena, &policies, ret_n, &error);
+    bool ok = roles_load(list, &model, &arena, &policies, ret_n, &error);
     cr_assert_eq(policies != NULL, ok);
     if (ok) cr_assert_null(policies[0].roles);
     arena_done(&arena);

@@ -10,11 +10,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     const ModelShape shape = {.n_layers = 5, .n_kv_heads = 3};
+    const RolesModel model = {&shape, 0x0123456789abcdef};
     AttnPolicy policy;
     Error error = {0};
     Arena arena;
     arena_init(&arena, 4096, 1 << 20);
-    if (roles_parse((const char *)data, n, "fuzz", &shape, &arena, &policy, &error)) {
+    if (roles_parse((const char *)data, n, "fuzz", &model, &arena, &policy, &error)) {
         if (!policy.recent_decode || !policy.recent_prefill || policy.sink % KV_PAGE_TOKENS) abort();
         for (int i = 0; i < 15; i++)
             if (policy.roles->streams[i] > 1) abort();
