@@ -218,9 +218,10 @@ const ConfigOption config_options[] = {
     {"row", .kind = OPTION_TEXT, FIELD(row), .shown = "the best for this machine", .commands = CMD_BENCH,
      .metavar = "NAME", .help = "row of the table of kernels, such as cpu-avx2"},
 
-    {"policies", .kind = OPTION_TEXT, FIELD(policies), .fallback = "dense", .commands = MEASURERS,
+    {"policies", .kind = OPTION_TEXT, FIELD(policies), .fallback = "dense", .commands = MEASURERS | CMD_BENCH,
      .metavar = "NAME[:FIELD=VALUE...][,...]",
-     .help = "attention policies to compare with dense: presets, with what is to be changed in them"},
+     .help = "attention policies to compare with dense (bench: to decode by): presets, with what is to be changed in "
+             "them"},
     {"tasks", .kind = OPTION_TEXT, FIELD(tasks), .fallback = "passkey,kv,multikey,variables,words",
      .commands = MEASURERS, .metavar = "NAME[:KNOB=N...][,...]",
      .help = "what to ask: passkey, kv, multikey, variables, words; knobs are digits, distractors, hops, repeats, "

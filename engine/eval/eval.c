@@ -51,20 +51,6 @@ static bool split_list(const char *list, bool (*add)(Eval *eval, const char *tex
     return true;
 }
 
-const char *eval_moving_preset(const char *policies)
-{
-    for (const char *at = policies, *end; at; at = *end ? end + 1 : NULL) {
-        PolicySpec spec;
-        Error error; /* of what is no policy eval_new will tell */
-        end = strchr(at, ',');
-        if (!end) end = at + strlen(at);
-        bool ok = policy_spec_parse(at, (size_t)(end - at), &spec, &error);
-        const AttnPolicy *preset = ok ? preset_find(spec.policy.name) : NULL;
-        if (preset && preset->positions == POSITIONS_PACKED) return preset->name;
-    }
-    return NULL;
-}
-
 static bool add_task(Eval *eval, const char *text, size_t n, Error *error)
 {
     if (eval->n_tasks == MAX_TASKS)

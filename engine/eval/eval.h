@@ -29,11 +29,6 @@ typedef struct EvalParams {
     void *progress_arg;
 } EvalParams;
 
-/*
- * One of the presets in the list that tells queries beyond the trained context of no positions beyond it: an engine
- * that is opened with it (EngineParams.attention) takes longer contexts. NULL: there is none.
- */
-const char *eval_moving_preset(const char *policies);
 /* Checks all that was asked for, and reads the results so far. params' pointers are the caller's until eval_free. */
 LW_CHECK bool eval_new(const EvalParams *params, Eval **ret_eval, Error *error);
 void eval_free(Eval *eval); /* NULL is fine */

@@ -170,6 +170,25 @@ bool policy_spec_parse(const char *text, size_t n, PolicySpec *ret_spec, Error *
     return true;
 }
 
+bool policy_spec_next(const char **list, PolicySpec *ret_spec, Error *error)
+{
+    size_t n = strcspn(*list, ",");
+    if (!policy_spec_parse(*list, n, ret_spec, error)) return false;
+    *list = (*list)[n] ? *list + n + 1 : NULL;
+    return true;
+}
+
+const char *policy_specs_moving_preset(const char *list)
+{
+    PolicySpec spec;
+    Error error; /* of what is no policy its user will tell */
+    while (list && policy_spec_next(&list, &spec, &error)) {
+        const AttnPolicy *preset = preset_find(spec.policy.name);
+        if (preset && preset->positions == POSITIONS_PACKED) return preset->name;
+    }
+    return NULL;
+}
+
 bool policy_spec_take_roles(PolicySpec *spec, const AttnPolicy *policies, uint32_t n, Error *error)
 {
     const AttnPolicy *from = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policies as eval takes them on the command line: a preset and what is to be changed in it,
+ * Policies as eval and bench take them on the command line: a preset and what is to be changed in it,
  *   NAME[:FIELD=VALUE...], as in lserve-4k:budget=1024:k_decode=2. Any thread.
  */
 #pragma once
@@ -17,5 +17,9 @@ typedef struct PolicySpec {
 
 /* One of n bytes, presets.h has the names. An error names policies. */
 LW_CHECK bool policy_spec_parse(const char *text, size_t n, PolicySpec *ret_spec, Error *error);
+/* The next of a comma-separated list, which moves on behind it and is NULL at the end. */
+LW_CHECK bool policy_spec_next(const char **list, PolicySpec *ret_spec, Error *error);
+/* The first preset of a list that tells queries beyond the trained context of no positions beyond it; NULL: none. */
+const char *policy_specs_moving_preset(const char *list);
 /* The roles that it names, of one of the policies [n]; ranges that it does not set itself come with them. */
 LW_CHECK bool policy_spec_take_roles(PolicySpec *spec, const AttnPolicy *policies, uint32_t n, Error *error);

@@ -2,6 +2,7 @@
 #include "server/cmd/bench.h"
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/eval/policy_spec.h"
 #include "engine/model/synthetic.h"
 #include "server/cmd/bench_batch.h"
 #include "server/cmd/open_model.h"
@@ -17,6 +18,7 @@ enum {
     COPY_RUNS = 9,
     COPY_BYTES = 1 << 30,
     WARM_UP_TOKENS = 2,
+    MAX_POLICIES = 16,
     MIN_BLOCK = 16 << 20,
     MAX_BLOCK = 512 << 20
 };
@@ -32,13 +34,29 @@ typedef struct ModelBench {
     uint64_t weight_bytes; /* that one decode step reads */
     double ceiling;        /* bytes a microsecond */
     uint32_t n_threads;
-    uint64_t block_bytes; /* that the ceiling was measured over */
-    BenchSpread prefill_rates[CONFIG_LIST_MAX], decode_rates[CONFIG_LIST_MAX];
+    uint64_t block_bytes;              /* that the ceiling was measured over */
+    PolicySpec policies[MAX_POLICIES]; /* that decode */
+    uint32_t n_policies;
+    BenchSpread prefill_rates[CONFIG_LIST_MAX], decode_rates[MAX_POLICIES][CONFIG_LIST_MAX];
     BenchSpread batch_rates[CONFIG_LIST_MAX], products_rates[CONFIG_LIST_MAX];
     KvTypes kv_types;
     double fraction_done;
     Progress progress;
 } ModelBench;
+
+static bool read_policies(ModelBench *bench, Error *error)
+{
+    for (const char *list = bench->config->policies; list; bench->n_policies++) {
+        if (bench->n_policies == MAX_POLICIES)
+            return error_set_param(error, ERR_TOO_LARGE, "policies", "--policies: more than %d", MAX_POLICIES);
+        PolicySpec *spec = &bench->policies[bench->n_policies];
+        if (!policy_spec_next(&list, spec, error)) return false;
+        if (spec->roles[0])
+            return error_set_param(error, ERR_INVALID, "policies", "'%s': bench has no roles", spec->text);
+        spec->policy.name = spec->text;
+    }
+    return true;
+}
 
 static bool check_context(const ModelBench *bench, Error *error)
 {
@@ -124,7 +142,10 @@ static uint64_t longest_run(const Config *config)
     return n;
 }
 
-/* Without --ctx no more than is timed, since a whole context of the model may not fit host_memory. */
+/*
+ * Without --ctx no more than is timed, since a whole context of the model may not fit host_memory; more than the model
+ * was trained for only beside a policy that goes there.
+ */
 static bool choose_context(const Config *config, const char *path, uint32_t *ret_context, Error *error)
 {
     Gguf *gguf;
@@ -136,7 +157,7 @@ static bool choose_context(const Config *config, const char *path, uint32_t *ret
     bool ok = family_find(gguf, &family, error) && family_read_shape(family, gguf, &shape, error);
     gguf_close(gguf);
     uint64_t n = longest_run(config);
-    if (ok && n < shape.train_context) *ret_context = (uint32_t)n;
+    if (ok && (n < shape.train_context || policy_specs_moving_preset(config->policies))) *ret_context = (uint32_t)n;
     return ok;
 }
 
@@ -220,7 +241,8 @@ static bool time_run(ModelBench *bench, uint32_t end, RowKind kind, double *ret_
 static bool time_steps(ModelBench *bench, uint32_t begin, uint32_t end, RowKind kind, BenchSpread *ret_rates,
                        Error *error)
 {
-    uint32_t n = bench->config->repetitions, n_kinds = bench->config->prefill.n + bench->config->depth.n;
+    uint32_t n = bench->config->repetitions;
+    uint32_t n_kinds = bench->config->prefill.n + bench->config->depth.n * bench->n_policies;
     double usec;
     uint32_t warm_end = kind == ROWS_DECODE && end - begin > WARM_UP_TOKENS ? begin + WARM_UP_TOKENS : end;
     if (!time_run(bench, warm_end, kind, &usec, error)) return false;
@@ -256,20 +278,29 @@ static bool measure_batches(ModelBench *bench, Error *error)
     return true;
 }
 
+static bool measure_decode(ModelBench *bench, uint32_t policy, Error *error)
+{
+    const Config *config = bench->config;
+    PolicyId id;
+    bool ok = engine_policy_intern(bench->engine, &bench->policies[policy].policy, &id, error);
+    if (!ok) return error_prefix(error, "policy '%s'", bench->policies[policy].text);
+    for (uint32_t i = 0; ok && i < config->depth.n; i++) {
+        uint32_t depth = config->depth.at[i];
+        engine_seq_close(bench->engine, bench->seq);
+        ok = engine_seq_new(bench->engine, id, &bench->seq, error) &&
+             engine_seq_fill(bench->engine, bench->seq, depth, FILL_SEED, error) &&
+             time_steps(bench, depth, depth + config->decode, ROWS_DECODE, &bench->decode_rates[policy][i], error);
+    }
+    return ok;
+}
+
 static bool measure(ModelBench *bench, Error *error)
 {
-    uint32_t decode = bench->config->decode;
     bool ok = true;
     progress_begin(&bench->progress, "timing");
     for (uint32_t i = 0; ok && i < bench->config->prefill.n; i++)
         ok = time_steps(bench, 0, bench->config->prefill.at[i], ROWS_PREFILL, &bench->prefill_rates[i], error);
-    for (uint32_t i = 0; ok && i < bench->config->depth.n; i++) {
-        uint32_t depth = bench->config->depth.at[i];
-        engine_seq_close(bench->engine, bench->seq);
-        ok = engine_seq_new(bench->engine, 0, &bench->seq, error) &&
-             engine_seq_fill(bench->engine, bench->seq, depth, FILL_SEED, error) &&
-             time_steps(bench, depth, depth + decode, ROWS_DECODE, &bench->decode_rates[i], error);
-    }
+    for (uint32_t p = 0; ok && p < bench->n_policies; p++) ok = measure_decode(bench, p, error);
     ok = ok && measure_batches(bench, error);
     progress_end(&bench->progress);
     return ok;
@@ -282,15 +313,36 @@ static double decode_bytes(const ModelBench *bench, uint32_t i)
     return (double)(bench->weight_bytes + kv_tokens_bytes(engine_shape(bench->engine), &bench->kv_types, n_tokens));
 }
 
-static double floor_percent(const ModelBench *bench, uint32_t i)
+static bool is_dense(const PolicySpec *spec)
 {
-    return 100 * bench->decode_rates[i].median * decode_bytes(bench, i) / (bench->ceiling * 1e6);
+    return !strcmp(spec->text, "dense");
+}
+
+/* Of a dense step: what others read depends on what they find. */
+static double floor_percent(const ModelBench *bench, uint32_t policy, uint32_t i)
+{
+    return 100 * bench->decode_rates[policy][i].median * decode_bytes(bench, i) / (bench->ceiling * 1e6);
 }
 
 static void write_rates(JsonOut *json, BenchSpread rates)
 {
     json_rawf(json, "\"tokens_per_second\":{\"median\":%.3f,\"min\":%.3f,\"max\":%.3f}", rates.median, rates.min,
               rates.max);
+}
+
+static void write_decode(const ModelBench *bench, uint32_t policy, JsonOut *json)
+{
+    const Config *config = bench->config;
+    for (uint32_t i = 0; i < config->depth.n; i++) {
+        json_raw(json, policy || i ? ",{\"policy\":" : "{\"policy\":");
+        json_string(json, bench->policies[policy].text);
+        json_rawf(json, ",\"depth\":%u,\"tokens\":%u,", config->depth.at[i], config->decode);
+        write_rates(json, bench->decode_rates[policy][i]);
+        if (is_dense(&bench->policies[policy]))
+            json_rawf(json, ",\"bytes_per_token\":%.0f,\"floor_percent\":%.2f", decode_bytes(bench, i),
+                      floor_percent(bench, policy, i));
+        json_raw(json, "}");
+    }
 }
 
 static bool write_json(const ModelBench *bench, Buffer *out, Error *error)
@@ -312,12 +364,7 @@ static bool write_json(const ModelBench *bench, Buffer *out, Error *error)
         json_raw(&json, "}");
     }
     json_raw(&json, "],\"decode\":[");
-    for (uint32_t i = 0; i < bench->config->depth.n; i++) {
-        json_rawf(&json, "%s{\"depth\":%u,\"tokens\":%u,", i ? "," : "", bench->config->depth.at[i], config->decode);
-        write_rates(&json, bench->decode_rates[i]);
-        json_rawf(&json, ",\"bytes_per_token\":%.0f,\"floor_percent\":%.2f}", decode_bytes(bench, i),
-                  floor_percent(bench, i));
-    }
+    for (uint32_t p = 0; p < bench->n_policies; p++) write_decode(bench, p, &json);
     json_raw(&json, "],\"batches\":[");
     for (uint32_t i = 0; i < config->batch.n; i++) {
         json_rawf(&json, "%s{\"sequences\":%u,\"depth\":%u,\"tokens\":%u,", i ? "," : "", config->batch.at[i],
@@ -328,6 +375,22 @@ static bool write_json(const ModelBench *bench, Buffer *out, Error *error)
     }
     json_raw(&json, "]}\n");
     return json_end(&json, error);
+}
+
+static bool print_decode(const ModelBench *bench, uint32_t policy, Buffer *out, Error *error)
+{
+    const Config *config = bench->config;
+    const char *name = bench->policies[policy].text;
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < config->depth.n; i++) {
+        BenchSpread rates = bench->decode_rates[policy][i];
+        ok = buffer_printf(out, error, "decode of %-5u at %-9u %10.1f %10.1f %10.1f", config->decode,
+                           config->depth.at[i], rates.median, rates.min, rates.max) &&
+             (is_dense(&bench->policies[policy])
+                  ? buffer_printf(out, error, "   %.1f %% of the bytes-bound floor\n", floor_percent(bench, policy, i))
+                  : buffer_printf(out, error, "   %s\n", name));
+    }
+    return ok;
 }
 
 static bool write_text(const ModelBench *bench, Buffer *out, Error *error)
@@ -345,12 +408,7 @@ static bool write_text(const ModelBench *bench, Buffer *out, Error *error)
         ok = buffer_printf(out, error, "prefill of %-17u %10.1f %10.1f %10.1f\n", bench->config->prefill.at[i],
                            rates.median, rates.min, rates.max);
     }
-    for (uint32_t i = 0; ok && i < bench->config->depth.n; i++) {
-        BenchSpread rates = bench->decode_rates[i];
-        ok = buffer_printf(
-            out, error, "decode of %-5u at %-9u %10.1f %10.1f %10.1f   %.1f %% of the bytes-bound floor\n",
-            config->decode, bench->config->depth.at[i], rates.median, rates.min, rates.max, floor_percent(bench, i));
-    }
+    for (uint32_t p = 0; ok && p < bench->n_policies; p++) ok = print_decode(bench, p, out, error);
     for (uint32_t i = 0; ok && i < config->batch.n; i++) {
         BenchSpread rates = bench->batch_rates[i];
         ok = buffer_printf(out, error, "%-5u together at %-10u %10.1f %10.1f %10.1f", config->batch.at[i],
@@ -366,7 +424,8 @@ bool bench_model(const BenchPlan *plan, Buffer *out, Error *error)
 {
     const Config *config = plan->config;
     ModelBench bench = {.config = config, .n_threads = config->threads ? config->threads : threads_available()};
-    bool ok = open_engine(&bench, plan, error) && check_context(&bench, error) && make_tokens(&bench, error) &&
+    bool ok = read_policies(&bench, error) && open_engine(&bench, plan, error) && check_context(&bench, error) &&
+              make_tokens(&bench, error) &&
               (plan->row ? measure_ceiling(&bench, error) : measure_device(&bench, plan->device, error)) &&
               measure(&bench, error) &&
               (config->json ? write_json(&bench, out, error) : write_text(&bench, out, error));

@@ -3,6 +3,7 @@
 #include "engine/eval/eval.h"
 
 #include "engine/eval/files.h"
+#include "engine/eval/policy_spec.h"
 #include "server/cmd/cmd.h"
 #include "server/cmd/progress.h"
 
@@ -26,7 +27,7 @@ static bool open_engine(const Config *config, Progress *progress, Engine **ret_e
                                  .kv_bytes = config->host_memory,
                                  .max_sequences = config->max_batch + 64,
                                  .roles = config->roles,
-                                 .attention = eval_moving_preset(config->policies),
+                                 .attention = policy_specs_moving_preset(config->policies),
                                  .rope = config->rope ? &rope : NULL,
                                  .max_batch_rows = BATCH_ROWS,
                                  .max_logit_rows = LOGIT_ROWS,

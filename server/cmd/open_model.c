@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/cmd/open_model.h"
 
+#include "engine/eval/policy_spec.h"
 #include "server/cmd/open_device.h"
 
 bool open_model(const Config *config, const char *path, Device *device, const KernelTable *kernels,
@@ -10,6 +11,7 @@ bool open_model(const Config *config, const char *path, Device *device, const Ke
     if (!kv_types_parse(config->kv_type, &kv_types, error)) return false;
     EngineParams params = {.model_path = path,
                            .context = config->context,
+                           .attention = policy_specs_moving_preset(config->policies),
                            .max_sequences = n_sequences + 1,
                            .max_batch_rows = n_sequences > config->prefill_chunk ? n_sequences : config->prefill_chunk,
                            .max_logit_rows = n_sequences,

@@ -45,6 +45,21 @@ def test_the_type_of_the_cache_counts(tiny_path):
     assert extra[1] == 2 * extra[0] > 0
 
 
+def test_policies_decode_side_by_side(tiny_path):
+    found = figures("-m", str(tiny_path), "--prefill", "none", "--depth", "300,350", "--decode", "3", "-r", "1", "--policies",
+                    "dense,lserve-4k:sink=64:recent=64:budget=256")
+    assert [(row["policy"].split(":")[0], row["depth"]) for row in found["decode"]] == \
+        [("dense", 300), ("dense", 350), ("lserve-4k", 300), ("lserve-4k", 350)]
+    assert ["floor_percent" in row for row in found["decode"]] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("policies, said", [("sparse", "'sparse'"), ("dense,", "a policy is a name"), ("dense:roles=half", "roles"),
+                                            ("lserve-4k:budget=5", "budget"), (",".join(["dense"] * 17), "more than 16")])
+def test_wrong_policies(tiny_path, policies, said):
+    done = bench("-m", str(tiny_path), *QUICK, "--policies", policies)
+    assert done.returncode == 1 and said in done.stderr
+
+
 def test_text_holds_the_same_rows(tiny_path):
     done = bench("-m", str(tiny_path), *QUICK)
     assert done.returncode == 0 and done.stderr == ""
