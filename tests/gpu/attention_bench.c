@@ -118,7 +118,8 @@ static AttnPlan *new_plans(const Case *c)
     for (uint32_t i = 0; i < c->n_listed; i++) list[i] = 4 + (c->context / 16 - 32) / c->n_listed * i;
     uint32_t *device = device_copy(list, (c->n_listed + 1) * sizeof *list);
     for (uint32_t h = 0; h < KV_HEADS; h++)
-        plans[h] = c->n_listed ? (AttnPlan){64, 256, device, c->n_listed} : (AttnPlan){.recent = PLAN_ALL};
+        plans[h] = c->n_listed ? (AttnPlan){.sink = 64, .recent = 256, .list = device, .n_list = c->n_listed}
+                               : (AttnPlan){.recent = PLAN_ALL};
     free(list);
     return device_copy(plans, sizeof plans);
 }
