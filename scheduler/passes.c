@@ -117,8 +117,9 @@ static void add_partners(Sched *sched, Pass *pass)
 {
     for (uint32_t i = 0; i < sched->n_running; i++) {
         Sequence *sequence = sched->running[i];
+        /* A block of 64 rows that goes together may be more than a chunk. */
+        if (sched->build.batch.n_rows >= sched->params.prefill_chunk) return;
         uint32_t room = sched->params.prefill_chunk - sched->build.batch.n_rows;
-        if (room == 0) return;
         if (sequence->in_pass || !needs_prefill(sched, sequence)) continue;
         if (sequence_must_restore(sequence, &sched->tools) || sequence_missing(sequence, &sched->tools) > room)
             continue;

@@ -158,11 +158,11 @@ static uint32_t find_policy(const ServedPolicies *policies, const char *preset, 
 }
 
 /* Does the engine take it? Whatever roles may stream, they are there. */
-static bool check_wish(ApiAttention *attention, Error *error)
+static bool check_wish(const AttnPolicy *from, ApiAttention *attention, Error *error)
 {
     static const HeadRoles some = {"", NULL};
     AttnPolicy base = {.name = "dense", .roles = attention->name.roles ? &some : NULL}, policy;
-    if (!wish_apply(&attention->wish, &base, &policy, error)) return false;
+    if (!wish_apply(&attention->wish, from ? from : &base, &policy, error)) return false;
     attention->is_packed = policy.positions == POSITIONS_PACKED;
     return true;
 }
@@ -173,24 +173,33 @@ bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *p
     const ServedPolicy *fallback = &policies->list[policies->fallback];
     bool is_named = longwave->preset && strcmp(longwave->preset, "auto");
     const char *preset = is_named ? longwave->preset : fallback->preset;
-    ApiAttention attention = {.wish = longwave->attention, .name = {preset, longwave->roles}};
-    const AttnPolicy *known = preset_find(preset);
+    const char *roles = longwave->roles || is_named ? longwave->roles : fallback->roles;
+    ApiAttention attention = {.wish = longwave->attention, .name = {preset, roles}};
+    const AttnPolicy *known = preset_find(preset), *from = NULL;
     if (known) attention.wish.preset = attention.name.preset = known->name;
-    attention.policy = find_policy(policies, preset, longwave->roles);
+    attention.policy = find_policy(policies, preset, roles);
     bool is_own = attention.policy < policies->n;
     if (is_own) attention.name = policies->list[attention.policy];
     AttnWish rest = attention.wish;
     rest.preset = NULL;
     if (is_own && wish_is_plain(&rest)) {
-        attention.is_packed = known && known->positions == POSITIONS_PACKED;
+        const AttnPolicy *own = attention.name.policy ? attention.name.policy : known;
+        attention.is_packed = own && own->positions == POSITIONS_PACKED;
         attention.wish = rest;
         *ret_attention = attention;
         return true;
     }
-    attention.policy = find_policy(policies, "dense", longwave->roles);
-    if (!known || attention.policy == policies->n) return refuse_policy(preset, longwave->roles, policies, error);
+    if (is_own && !known) {
+        from = attention.name.policy;
+        attention.wish = rest;
+    } else {
+        attention.policy = find_policy(policies, "dense", roles);
+    }
+    if ((!known && !from) || attention.policy == policies->n) return refuse_policy(preset, roles, policies, error);
+    if (policies->is_fixed)
+        return error_set_param(error, ERR_UNSUPPORTED, ATTENTION, "'" ATTENTION "': '%.40s' needs the CPU", preset);
     attention.name.roles = policies->list[attention.policy].roles;
-    if (!check_wish(&attention, error)) return false;
+    if (!check_wish(from, &attention, error)) return false;
     *ret_attention = attention;
     return true;
 }

@@ -15,11 +15,13 @@ LW_CHECK bool api_longwave_read(const cJSON *item, ApiLongwave *ret_longwave, Er
 /* A way to attend that a server offers; its number is the policy's. */
 typedef struct ServedPolicy {
     const char *preset, *roles; /* roles NULL: none */
+    const AttnPolicy *policy;   /* what requests change that name no preset; NULL: preset is one */
 } ServedPolicy;
 
 typedef struct ServedPolicies {
     const ServedPolicy *list; /* [n >= 1], the first dense */
     uint32_t n, fallback;     /* of requests that say nothing */
+    bool is_fixed;            /* the device takes nothing but these */
 } ServedPolicies;
 
 /* What a request comes to. */

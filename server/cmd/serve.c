@@ -75,9 +75,12 @@ static bool list_policies(Serve *serve, Error *error)
         if (n == ROLES_MAX_POLICIES)
             return error_set_param(error, ERR_TOO_LARGE, "roles", "more than %d attention policies",
                                    ROLES_MAX_POLICIES);
-        serve->policies[n] = (ServedPolicy){policy->name, policy->roles ? policy->roles->name : NULL};
+        serve->policies[n] = (ServedPolicy){policy->name, policy->roles ? policy->roles->name : NULL, policy};
     }
-    serve->model.policies = (ServedPolicies){serve->policies, n, engine_default_policy(serve->engine)};
+    serve->model.policies = (ServedPolicies){.list = serve->policies,
+                                             .n = n,
+                                             .fallback = engine_default_policy(serve->engine),
+                                             .is_fixed = !serve->device->is_host};
     serve->model.audit_interval = serve->config.audit;
     serve->model.trained_context = engine_shape(serve->engine)->train_context;
     return true;
@@ -148,7 +151,7 @@ static void on_load(uv_work_t *work)
     EngineParams params = {
         .model_path = serve->config.model,
         .context = serve->config.context,
-        .max_sequences = max_batch,
+        .max_sequences = max_batch + (config->audit != 0), /* an audit's own */
         .max_passes = MAX_PASSES,
         .max_batch_rows = chunk > max_batch ? chunk : max_batch,
         .max_logit_rows = max_batch > MIN_LOGIT_ROWS ? max_batch : MIN_LOGIT_ROWS,

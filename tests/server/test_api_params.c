@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/select/presets.h"
 #include "server/api_params.h"
 
 #include <criterion/criterion.h>
@@ -292,6 +293,46 @@ Test(api_params, attention_that_cannot_be)
         cr_expect_not(ask(cases[i].attention, &attention, &error), "%s", cases[i].attention);
         cr_expect_eq(error.code, ERR_INVALID);
         cr_expect_str_eq(error.param, cases[i].param, "%s: %s", cases[i].attention, error.text);
+    }
+}
+
+/* A server's default that is no preset of its own name, as certificates make it: with roles, and open to changes. */
+Test(api_params, attention_of_a_certified_server)
+{
+    static const HeadRoles half = {"half", NULL};
+    AttnPolicy certified = *preset_find("lserve-4k");
+    certified.name = "lserve-4k:roles=half:recent=128";
+    certified.roles = &half;
+    certified.sink = certified.recent_prefill = certified.recent_decode = 128;
+    const ServedPolicy policies[] = {{"dense", NULL}, {"dense", "half"}, {certified.name, "half", &certified}};
+    ServedPolicies served = {policies, 3, 2};
+    static const struct {
+        const char *body;
+        uint32_t policy; /* 9: refused */
+        bool is_plain;
+    } cases[] = {
+        {"{}", 2, true},
+        {"{\"longwave\":{\"attention\":\"auto\"}}", 2, true},
+        {"{\"longwave\":{\"attention\":{\"roles\":\"half\"}}}", 2, true},
+        {"{\"longwave\":{\"attention\":{\"budget\":1024}}}", 2, false},
+        {"{\"longwave\":{\"attention\":\"dense\"}}", 0, true},
+        {"{\"longwave\":{\"attention\":{\"preset\":\"lserve-4k\"}}}", 0, false},
+        {"{\"longwave\":{\"attention\":{\"budget\":64}}}", 9, false},
+        {"{\"longwave\":{\"attention\":{\"roles\":\"other\"}}}", 9, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Body body = read_body(cases[i].body, API_CHAT);
+        Error error = {0};
+        ApiAttention attention = {.policy = 9};
+        bool ok = api_longwave_attention(&body.params.longwave, &served, &attention, &error);
+        cr_expect(ok == (cases[i].policy != 9) && attention.policy == cases[i].policy, "%s: %s", cases[i].body,
+                  error.text);
+        if (ok) cr_expect_eq(wish_is_plain(&attention.wish), cases[i].is_plain, "%s", cases[i].body);
+        served.is_fixed = true;
+        bool fixed_ok = api_longwave_attention(&body.params.longwave, &served, &attention, &error);
+        cr_expect_eq(fixed_ok, ok && cases[i].is_plain, "%s", cases[i].body);
+        served.is_fixed = false;
+        cJSON_Delete(body.json);
     }
 }
 
