@@ -119,7 +119,7 @@ void engine_pages_unref(Engine *engine, const PageSet *set);
 
 /* The classes of a policy, in PageSet order: [*ret_n <= KV_MAX_CLASSES], static. */
 const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n);
-PolicyId engine_default_policy(const Engine *engine);                   /* of who does not choose one */
+PolicyId engine_default_policy(const Engine *engine);        /* of who does not choose one */
 const Error *engine_certificate_error(const Engine *engine); /* why "auto" does not follow the one there is; NULL */
 const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy); /* NULL past the last */
 KvUsage engine_kv_usage(const Engine *engine);
@@ -150,6 +150,11 @@ LW_CHECK bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error
 LW_CHECK bool engine_pass_end(Engine *engine, PassId pass, float **ret_logits, Error *error);
 /* Gives up a pass before its end; its sequences keep the tokens they had. */
 void engine_pass_drop(Engine *engine, PassId pass);
+/*
+ * A batch from begin to end at once, what it appends being reserved: on a GPU one graph where each span is a row with
+ * logits. After an error nothing has changed.
+ */
+LW_CHECK bool engine_step(Engine *engine, const Batch *batch, float **ret_logits, Error *error);
 
 /*
  * Appends n tokens whose keys and values are random numbers, through the kernels that store and close pages: a depth to

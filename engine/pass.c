@@ -87,7 +87,8 @@ static bool embed(Engine *engine, Pass *pass)
     return forward_embed(engine, pass, ids, positions);
 }
 
-bool engine_pass_begin(Engine *engine, const Batch *batch, PassId *ret_pass, Error *error)
+/* is_step: nothing else runs before it ends, so that its logits may be made as it runs. */
+static bool begin_pass(Engine *engine, const Batch *batch, bool is_step, PassId *ret_pass, Error *error)
 {
     PassId id = 0;
     if (!check_batch(engine, batch, error) || !check_reserved(engine, batch, error) || !find_pass(engine, &id, error))
@@ -97,7 +98,7 @@ bool engine_pass_begin(Engine *engine, const Batch *batch, PassId *ret_pass, Err
     pass->n_rows = batch->n_rows;
     pass->n_spans = batch->n_spans;
     memcpy(pass->spans, batch->spans, batch->n_spans * sizeof *pass->spans);
-    pass->is_step = engine->step && device_step_takes(engine, batch);
+    pass->is_step = is_step && engine->step && device_step_takes(engine, batch);
     pass->has_logits = false;
     memcpy(pass->tokens, batch->tokens, batch->n_rows * sizeof *pass->tokens);
     memset(pass->rows_done, 0, engine->shape.n_layers * sizeof *pass->rows_done);
@@ -130,6 +131,11 @@ static bool check_item(const Engine *engine, const WorkItem *item, Error *error)
     for (uint32_t i = 0; i < item->n_layers; i++) is_due &= pass->rows_done[item->first_layer + i] == item->first_row;
     return is_due || error_set(error, ERR_INTERNAL, "layers [%u, +%u), rows [%u, +%u) are not the next",
                                item->first_layer, item->n_layers, item->first_row, item->n_rows);
+}
+
+bool engine_pass_begin(Engine *engine, const Batch *batch, PassId *ret_pass, Error *error)
+{
+    return begin_pass(engine, batch, false, ret_pass, error);
 }
 
 /* All of it at once, or the ordinary way after all. */
@@ -246,15 +252,21 @@ void pass_lose_seq(Engine *engine, SeqId seq)
     engine->seq_pass[seq] = PASS_NONE;
 }
 
-bool engine_forward(Engine *engine, const Batch *batch, float **ret_logits, Error *error)
+bool engine_step(Engine *engine, const Batch *batch, float **ret_logits, Error *error)
 {
     PassId pass = 0;
-    if (!check_batch(engine, batch, error)) return false;
-    for (uint32_t i = 0; i < batch->n_spans; i++)
-        if (!kv_seq_reserve(engine->seqs, batch->spans[i].seq, batch->spans[i].n_rows, error)) return false;
-    if (!engine_pass_begin(engine, batch, &pass, error)) return false;
+    if (!begin_pass(engine, batch, true, &pass, error)) return false;
     const WorkItem all = {.pass = pass, .n_layers = engine->shape.n_layers, .n_rows = batch->n_rows};
     if (engine_pass_run(engine, &all, error) && engine_pass_end(engine, pass, ret_logits, error)) return true;
     engine_pass_drop(engine, pass);
     return false;
+}
+
+bool engine_forward(Engine *engine, const Batch *batch, float **ret_logits, Error *error)
+{
+    if (!check_batch(engine, batch, error)) return false;
+    device_use(engine->device);
+    for (uint32_t i = 0; i < batch->n_spans; i++)
+        if (!kv_seq_reserve(engine->seqs, batch->spans[i].seq, batch->spans[i].n_rows, error)) return false;
+    return engine_step(engine, batch, ret_logits, error);
 }

@@ -25,12 +25,7 @@ static bool run_dense(Sched *sched, const Sequence *sequence)
     if (!engine_seq_fork_dense(engine, sequence->seq, &fork, &ignored)) return false;
     BatchSpan span = {.seq = fork, .n_rows = 1, .first_pos = n, .logits = LOGITS_LAST, .kind = ROWS_DECODE};
     const Batch batch = {.tokens = &sequence->tokens[n], .n_rows = 1, .spans = &span, .n_spans = 1};
-    WorkItem item = {.n_layers = sched->n_layers, .n_rows = 1};
-    bool ok = engine_seq_reserve(engine, fork, 1, &ignored) && engine_pass_begin(engine, &batch, &item.pass, &ignored);
-    if (ok) {
-        ok = engine_pass_run(engine, &item, &ignored) && engine_pass_end(engine, item.pass, &logits, &ignored);
-        if (!ok) engine_pass_drop(engine, item.pass);
-    }
+    bool ok = engine_seq_reserve(engine, fork, 1, &ignored) && engine_step(engine, &batch, &logits, &ignored);
     if (ok) memcpy(sched->audit_row, logits, tok_n_vocab(sched->tools.tokenizer) * sizeof *logits);
     engine_seq_close(engine, fork);
     return ok;

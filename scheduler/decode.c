@@ -19,16 +19,6 @@ static uint32_t gather(Sched *sched)
     return n;
 }
 
-static bool run_pass(Sched *sched, float **ret_logits, Error *error)
-{
-    Engine *engine = sched->params.engine;
-    WorkItem item = {.n_layers = sched->n_layers, .n_rows = sched->build.batch.n_rows};
-    if (!engine_pass_begin(engine, &sched->build.batch, &item.pass, error)) return false;
-    if (engine_pass_run(engine, &item, error) && engine_pass_end(engine, item.pass, ret_logits, error)) return true;
-    engine_pass_drop(engine, item.pass);
-    return false;
-}
-
 void decode_step(Sched *sched)
 {
     uint32_t n = gather(sched);
@@ -43,7 +33,7 @@ void decode_step(Sched *sched)
     Error error;
     float *logits = NULL;
     const Sequence *audited = audit_begin(sched, n);
-    bool ok = run_pass(sched, &logits, &error);
+    bool ok = engine_step(sched->params.engine, &sched->build.batch, &logits, &error);
     uint32_t n_vocab = tok_n_vocab(sched->tools.tokenizer);
     for (uint32_t i = 0; i < n; i++) {
         Sequence *sequence = sched->decoding[i];

@@ -18,8 +18,8 @@ static bool check_request(const Request *request, const SequenceTools *tools, Er
     if (request->n_prompt == 0) return error_set_param(error, ERR_INVALID, "prompt", "the prompt has no tokens");
     if (request->n_choices == 0) return error_set_param(error, ERR_INVALID, "n", "n is 0");
     const AttnPolicy *policy = engine_policy(engine, request->policy);
-    uint32_t trained = engine_shape(engine)->train_context;
-    if (policy->positions == POSITIONS_TRUE && trained < context) context = trained;
+    uint32_t reach = policy_reach(policy, engine_shape(engine)->train_context);
+    if (reach < context) context = reach;
     if ((uint64_t)request->n_prompt + request->max_tokens > context)
         return error_set_param(error, ERR_CONTEXT_LENGTH, "max_tokens",
                                "%u prompt tokens and up to %u generated ones do not fit the context of %u tokens",

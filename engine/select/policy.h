@@ -110,3 +110,19 @@ static inline bool policy_decodes_as_prefilled(const AttnPolicy *policy)
     return same_selection && same_window && !moves &&
            (!policy->roles || policy->recent_prefill == policy->recent_decode);
 }
+
+/*
+ * Tokens of context that it serves on a model that was trained for so many: more only where no row is told of positions
+ * beyond those. UINT32_MAX: any.
+ */
+static inline uint32_t policy_reach(const AttnPolicy *policy, uint32_t trained)
+{
+    const Selection *selection = &policy->selection;
+    if (policy->positions == POSITIONS_GROUPED) return UINT32_MAX;
+    if (policy->positions != POSITIONS_PACKED || !selection->n_stages) return trained;
+    uint64_t kept = selection->stages[selection->n_stages - 1].keep_tokens;
+    if (selection->early_keep_tokens > kept) kept = selection->early_keep_tokens;
+    uint64_t seen = selection->budget ? selection->budget : selection->sink + (uint64_t)selection->recent + kept;
+    bool stays_near = selection->bypass <= trained && seen + selection->stages[0].refresh + KV_PAGE_TOKENS <= trained;
+    return stays_near && !selection->delta_stride && !selection->dense_tail_rows ? UINT32_MAX : trained;
+}

@@ -38,6 +38,9 @@ static bool check_selection(const Selection *selection, Error *error)
     if (selection->sink % KV_PAGE_TOKENS || selection->recent % KV_PAGE_TOKENS || !selection->recent ||
         selection->sink > PLAN_ALL / 4 || selection->recent > PLAN_ALL / 4)
         return refuse(ATTENTION ".preset", "has ranges that are no multiples of 64 tokens", error);
+    /* The recent range grows from one refresh to the next. */
+    if (selection->stages[0].refresh > selection->recent)
+        return refuse(ATTENTION ".refresh", "is longer than the recent range", error);
     uint32_t least = selection->sink + selection->recent + selection->stages[0].unit_tokens + KV_PAGE_TOKENS;
     if (selection->budget && selection->budget < least)
         return error_set_param(error, ERR_INVALID, ATTENTION ".budget",

@@ -456,6 +456,7 @@ static void turn_queries(const Job *job)
     for (uint32_t i = 0; i < job->n_queries; i++) {
         float *q = job->scratch.far_queries + (size_t)i * k_dim;
         uint32_t position = job->task->first_pos + i / job->group;
+        if (position < job->task->plan->recent) continue; /* no key is far from it */
         if (i % job->group == 0)
             rope_turns_get(job->params->turns, plan_grouped_query_turn(job->task->plan, position), cos_sin);
         memcpy(q, query_of(job, i), k_dim * sizeof *q);

@@ -150,7 +150,13 @@ bool gates_inside(const MatmulParams *params)
     const GemvRow *row = gemv_row_of(out[0].type);
     bool good = params->is_gated && facts && row && out[0].type == out[1].type && &form_of(row, facts, 8) == &row->by_8;
     for (uint32_t i = 2; i < params->n_out; i++) good &= out[i].type != out[0].type;
-    return good && params->n_tokens <= (params->is_deterministic ? MATMUL_CUDA_ROWS : 8);
+    if (!good || params->n_tokens > (params->is_deterministic ? MATMUL_CUDA_ROWS : 8)) return false;
+    /* A gate takes whole sums, so x may not come in parts. */
+    GemvArgs args = {};
+    size_t shared_bytes;
+    args.n_units = device_padded_cols(row->type, params->n_cols) / row->unit_cols;
+    args.n_tokens = params->is_deterministic ? 1 : params->n_tokens;
+    return plan_shared(row, facts, &args, &shared_bytes) && args.chunk_units == args.n_units;
 }
 
 /* Outputs of params that have row's type, tokens [t0, t0 + n). */

@@ -399,6 +399,15 @@ bool engine_pass_end(Engine *engine, PassId id, float **ret_logits, Error *error
     return true;
 }
 
+bool engine_step(Engine *engine, const Batch *batch, float **ret_logits, Error *error)
+{
+    WorkItem item = {.n_layers = engine->params.n_layers, .n_rows = batch->n_rows};
+    if (!engine_pass_begin(engine, batch, &item.pass, error)) return false;
+    if (engine_pass_run(engine, &item, error) && engine_pass_end(engine, item.pass, ret_logits, error)) return true;
+    engine_pass_drop(engine, item.pass);
+    return false;
+}
+
 void engine_pass_drop(Engine *engine, PassId id)
 {
     if (fake_keeps(engine, id < engine->params.max_passes && engine->passes[id].is_open))
