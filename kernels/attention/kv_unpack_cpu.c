@@ -147,7 +147,8 @@ void ISA(kv_read_keys)(const KvLayout *layout, const char *sector, uint32_t n_ch
     if (n_channels > first) n_channels += (n_channels - first) % 2; /* a pair is turned whole */
     ISA(kv_unpack_keys)(layout, sector, n_channels, ret);
     if (kv_type_info(layout->type)->is_quantised) {
-        float scales[LANES], zeros[LANES];
+        /* GCC 12 aligns them by itself, but not where AddressSanitizer puts them. */
+        _Alignas(64) float scales[LANES], zeros[LANES];
         ISA(kv_unpack_scales)(sector + layout->k_scale_offset, scales, zeros);
         F32x16 scale = f32x16_load(scales), zero = f32x16_load(zeros);
         for (uint32_t c = 0; c < n_channels; c++)

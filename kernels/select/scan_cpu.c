@@ -122,7 +122,7 @@ static void scan_bounds(Job *job, const Batch *batch)
     read_bounds(job, records);
     F32x16 highest = f32x16_set1(-INFINITY), broken = f32x16_set1(0);
     for (uint32_t i = 0; i < job->n_queries; i += BOUNDS_TILE_QUERIES) score_bounds_tile(job, i, &highest, &broken);
-    float scores[LANES];
+    _Alignas(64) float scores[LANES];
     f32x16_store(scores, f32x16_mul(f32x16_add(highest, broken), f32x16_pow2(i32x16_load(exponents))));
     for (uint32_t i = 0; i < batch->n; i++)
         raise_score(job, batch->units[i], records[i][tail + 1] || !isfinite(scores[i]) ? NAN : scores[i]);
