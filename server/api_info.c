@@ -112,6 +112,7 @@ void api_metrics(Server *server, Exchange *exchange, const char *tail)
                              .kv_on_gpu = model->kv_on_gpu,
                              .page_tokens = model->kv_page_tokens,
                              .n_pages = model->n_kv_pages};
+    info.unix_seconds = clock_unix_seconds();
     if (metrics_write(&server->metrics, &info, clock_now_usec(), &body, &error))
         exchange_reply(
             exchange,

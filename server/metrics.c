@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/metrics.h"
-#include "base/clock.h"
 #include "server/json_out.h"
 
 #include <stdio.h>
@@ -206,7 +205,7 @@ static void write_infos(Page *page)
     head(page, "vllm:lora_requests_info", "gauge", "Adapters in use: there are none.");
     labels(page, "vllm:lora_requests_info");
     json_raw(&page->out, ",max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"");
-    value(page, (double)clock_unix_seconds());
+    value(page, (double)info->unix_seconds);
 }
 
 static void write_engine(Page *page, const EngineStats *engine, uint64_t now_usec)
