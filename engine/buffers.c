@@ -1,28 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/engine_state.h"
+#include "base/carver.h"
 #include "engine/device_step.h"
+#include "engine/engine_state.h"
 
 enum { BUFFER_ALIGNMENT = 256 };
-
-/* Hands out pieces of memory; with base NULL it only adds up their sizes. */
-typedef struct Carver {
-    char *base;
-    size_t used_bytes;
-    bool overflow;
-} Carver;
-
-static void *carve(Carver *carver, size_t count, size_t size)
-{
-    size_t bytes, end;
-    if (__builtin_mul_overflow(count, size, &bytes) || __builtin_add_overflow(bytes, BUFFER_ALIGNMENT - 1, &bytes) ||
-        __builtin_add_overflow(carver->used_bytes, bytes / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT, &end)) {
-        carver->overflow = true;
-        return NULL;
-    }
-    void *piece = carver->base ? carver->base + carver->used_bytes : NULL;
-    carver->used_bytes = end;
-    return piece;
-}
 
 static size_t max_size(size_t a, size_t b)
 {
@@ -140,7 +121,7 @@ static void fill_tables(Engine *engine)
 
 static bool measure(Engine *engine, size_t *ret_host, size_t *ret_device, Error *error)
 {
-    Carver host = {0}, device = {0};
+    Carver host = {.alignment = BUFFER_ALIGNMENT}, device = {.alignment = BUFFER_ALIGNMENT};
     lay_out(engine, &host, &device);
     *ret_host = host.used_bytes;
     *ret_device = device.used_bytes;
@@ -167,7 +148,7 @@ bool buffers_new(Engine *engine, Error *error)
     if (!engine->slab || !engine->device_slab)
         return error_set(error, ERR_NO_MEMORY, "no memory for the buffers of a step of %u rows",
                          engine->params.max_batch_rows);
-    Carver of_host = {.base = engine->slab}, of_device = {.base = engine->device_slab};
+    Carver of_host = {engine->slab, BUFFER_ALIGNMENT}, of_device = {engine->device_slab, BUFFER_ALIGNMENT};
     lay_out(engine, &of_host, &of_device);
     engine->host_logits = engine->logits;
     fill_tables(engine);

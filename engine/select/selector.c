@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/carver.h"
 #include "engine/select/selector_impl.h"
 
 #include <stdlib.h>
@@ -8,26 +9,6 @@
 enum { ALIGNMENT = 64 };
 
 /* ---- memory ---- */
-
-/* Hands out pieces of a mapping; with base NULL it only adds up their sizes. */
-typedef struct Carver {
-    char *base;
-    size_t used_bytes;
-    bool overflow;
-} Carver;
-
-static void *carve(Carver *carver, size_t count, size_t size)
-{
-    size_t bytes, end;
-    if (__builtin_mul_overflow(count, size, &bytes) || __builtin_add_overflow(bytes, ALIGNMENT - 1, &bytes) ||
-        __builtin_add_overflow(carver->used_bytes, bytes / ALIGNMENT * ALIGNMENT, &end)) {
-        carver->overflow = true;
-        return NULL;
-    }
-    void *piece = carver->base ? carver->base + carver->used_bytes : NULL;
-    carver->used_bytes = end;
-    return piece;
-}
 
 static void lay_out(Selector *selector, Carver *carver)
 {
@@ -63,7 +44,7 @@ static void lay_out(Selector *selector, Carver *carver)
 
 static bool take_memory(Selector *selector)
 {
-    Carver measure = {0};
+    Carver measure = {.alignment = ALIGNMENT};
     lay_out(selector, &measure);
     void *slab = measure.overflow ? MAP_FAILED
                                   : mmap(NULL, measure.used_bytes, PROT_READ | PROT_WRITE,
@@ -71,7 +52,7 @@ static bool take_memory(Selector *selector)
     if (slab == MAP_FAILED) return false;
     selector->slab = slab;
     selector->slab_bytes = measure.used_bytes;
-    Carver real = {.base = slab};
+    Carver real = {slab, ALIGNMENT};
     lay_out(selector, &real);
     return true;
 }

@@ -177,16 +177,6 @@ SIMD_INLINE void multiply(DType type, const RowGroup *group, const Activations *
     }
 }
 
-#define DEFINE_MULTIPLY(name, type)                                                                                    \
-    DECLARE_MULTIPLY_FOR(name, avx512);                                                                                \
-    DECLARE_MULTIPLY(name)                                                                                             \
-    {                                                                                                                  \
-        if (n_tokens < AMX_MIN_TOKENS)                                                                                 \
-            multiply_##name##_avx512(group, a, t0, n_tokens, acc);                                                     \
-        else                                                                                                           \
-            multiply(type, group, a, t0, n_tokens, acc);                                                               \
-    }
-
 DEFINE_MULTIPLY(q2_k, DTYPE_Q2_K)
 DEFINE_MULTIPLY(q3_k, DTYPE_Q3_K)
 DEFINE_MULTIPLY(q4_k, DTYPE_Q4_K)

@@ -41,3 +41,14 @@ static inline void amx_release(void)
 {
     __asm__ volatile("tilerelease");
 }
+
+/* A row's function for a type, by the multiply of its file: few tokens do not fill tiles. */
+#define DEFINE_MULTIPLY(name, type)                                                                                    \
+    DECLARE_MULTIPLY_FOR(name, avx512);                                                                                \
+    DECLARE_MULTIPLY(name)                                                                                             \
+    {                                                                                                                  \
+        if (n_tokens < AMX_MIN_TOKENS)                                                                                 \
+            multiply_##name##_avx512(group, a, t0, n_tokens, acc);                                                     \
+        else                                                                                                           \
+            multiply(type, group, a, t0, n_tokens, acc);                                                               \
+    }
