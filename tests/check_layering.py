@@ -16,7 +16,8 @@ MAY_INCLUDE = (
     ("scheduler/", ("scheduler/", "engine/", "config/", "base/")),
     ("server/main.c", EVERYTHING),
     ("server/cmd/", EVERYTHING),
-    ("server/", ("server/", "scheduler/messages.h", "scheduler/worker.h", "engine/text/", "config/", "base/")),
+    ("server/", ("server/", "scheduler/messages.h", "scheduler/worker.h", "engine/text/", "engine/sample/grammar/",
+                 "engine/sample/schema/", "config/", "base/")),
     ("tests/", EVERYTHING + ("tests/",)),
 )
 # Libraries that belong to some folders alone.
