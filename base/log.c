@@ -13,6 +13,7 @@
 
 static atomic_int current_level = LOG_INFO;
 static atomic_int current_format = LOG_TEXT;
+static _Atomic uint64_t lost_lines, untold_lines;
 
 static const char *const level_names[] = {
     [LOG_ERROR] = "error", [LOG_WARN] = "warn", [LOG_INFO] = "info", [LOG_DEBUG] = "debug"};
@@ -23,6 +24,11 @@ void log_configure(LogLevel level, LogFormat format)
 {
     atomic_store_explicit(&current_level, (int)level, memory_order_relaxed);
     atomic_store_explicit(&current_format, (int)format, memory_order_relaxed);
+}
+
+uint64_t log_lost(void)
+{
+    return atomic_load_explicit(&lost_lines, memory_order_relaxed);
 }
 
 bool log_enabled(LogLevel level)
@@ -98,11 +104,36 @@ static void begin(Line *line, LogLevel level, uint64_t request)
     line->n = (size_t)snprintf(line->bytes, LINE_BYTES, fmt, when, level_names[level], who);
 }
 
+/* All of it or not at all, as far as anybody may rely on it. */
+static bool write_out(const Line *line)
+{
+    ssize_t n;
+    do n = write(STDERR_FILENO, line->bytes, line->n);
+    while (n < 0 && errno == EINTR);
+    return n == (ssize_t)line->n;
+}
+
+static void tell_lost(uint64_t n)
+{
+    char text[64];
+    Line line;
+    begin(&line, LOG_WARN, 0);
+    snprintf(text, sizeof text, "%llu lines of the log were lost", (unsigned long long)n);
+    (void)put_text(&line, text, false);
+    put(&line, line.format == LOG_JSON ? "\"}\n" : "\"\n");
+    if (!write_out(&line)) atomic_fetch_add_explicit(&untold_lines, n, memory_order_relaxed);
+}
+
 static void end(Line *line)
 {
     put(line, line->format == LOG_JSON ? "}\n" : "\n");
-    while (write(STDERR_FILENO, line->bytes, line->n) < 0 && errno == EINTR) {
+    if (!write_out(line)) {
+        atomic_fetch_add_explicit(&lost_lines, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&untold_lines, 1, memory_order_relaxed);
+        return;
     }
+    uint64_t untold = atomic_exchange_explicit(&untold_lines, 0, memory_order_relaxed);
+    if (untold) tell_lost(untold);
 }
 
 void log_write(LogLevel level, uint64_t request, const char *fmt, ...)

@@ -14,6 +14,9 @@ typedef enum LogFormat { LOG_TEXT, LOG_JSON } LogFormat;
 void log_configure(LogLevel level, LogFormat format);
 bool log_enabled(LogLevel level);
 
+/* Lines that could not be written, the disk being full for example; the next one that can be tells of them. */
+uint64_t log_lost(void);
+
 /* request 0: no request. User strings inside the message stand in single ticks. */
 void log_write(LogLevel level, uint64_t request, const char *fmt, ...) LW_PRINTF(3, 4);
 

@@ -142,7 +142,13 @@ void config_done(Config *config);
 void config_compare(CommandId command, const Config *a, const Config *b,
                     void (*visit)(void *arg, const char *name, bool reloads), void *arg);
 
-/* Help text of one subcommand; an example file; the reference in Markdown: all from the table. */
+/*
+ * Help text of one subcommand; an example file; the reference in Markdown; the manual pages longwave(1) and
+ * longwave.conf(5); completion for bash: all from the table.
+ */
 void config_print_help(CommandId command, const char *program);
 void config_print_example(void);
 void config_print_reference(void);
+void config_print_man(void);
+void config_print_man_conf(void);
+void config_print_completion(void);

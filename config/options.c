@@ -103,7 +103,9 @@ const ConfigOption config_options[] = {
     {"port", .kind = OPTION_INTEGER, FIELD(port), .fallback = "8080", .min = 1, .max = 65535, .section = "server",
      .commands = CMD_SERVE, .metavar = "PORT", .help = "TCP port to listen on"},
     {"api_key_file", .kind = OPTION_TEXT, FIELD(api_key_file), .section = "server", .commands = CMD_SERVE,
-     .reloads = true, .metavar = "PATH", .help = "file of API keys, one a line, as KEY or NAME:KEY"},
+     .reloads = true, .metavar = "PATH",
+     .help =
+         "file of API keys, one a line, as KEY or NAME:KEY; or credential:NAME, one that the service manager passes"},
     {"api_key", .kind = OPTION_TEXT, FIELD(api_key), .commands = CMD_SERVE, .metavar = "KEY",
      .help = "one API key, for tests: other users of the machine can see a command line"},
     {"max_body", .kind = OPTION_BYTES, FIELD(max_body), .fallback = "32MiB", .min = 1024, .max = 1u << 30,

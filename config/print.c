@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/options.h"
+#include "config/print.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char *default_text(const ConfigOption *option)
+const char *print_default_text(const ConfigOption *option)
 {
     return option->shown ? option->shown : option->fallback ? option->fallback : "none";
 }
 
-static void print_choices(const ConfigOption *option, const char *between)
+void print_choices(const OptionChoice *choices, const char *between)
 {
-    for (const OptionChoice *choice = option->choices; choice && choice->name; choice++)
-        printf("%s%s", choice == option->choices ? "" : between, choice->name);
+    for (const OptionChoice *choice = choices; choice && choice->name; choice++)
+        printf("%s%s", choice == choices ? "" : between, choice->name);
 }
 
 static void print_help_line(const ConfigOption *option)
@@ -26,9 +26,9 @@ static void print_help_line(const ConfigOption *option)
     printf("%s%*s%s", left, n < 34 ? 34 - n : 2, "", option->help);
     if (option->choices) {
         fputs(": ", stdout);
-        print_choices(option, ", ");
+        print_choices(option->choices, ", ");
     }
-    if (option->kind != OPTION_FLAG && (option->fallback || option->shown)) printf(" [%s]", default_text(option));
+    if (option->kind != OPTION_FLAG && (option->fallback || option->shown)) printf(" [%s]", print_default_text(option));
     putchar('\n');
 }
 
@@ -45,8 +45,7 @@ void config_print_help(CommandId command, const char *program)
          "(--config). The command line wins over the environment, the environment over the file.");
 }
 
-/* Calls one() for every option of a file, with a heading before each section; rows of a section are neighbours. */
-static void for_each_section(void (*heading)(const char *section), void (*one)(const ConfigOption *option))
+void print_sections(void (*heading)(const char *section), void (*one)(const ConfigOption *option))
 {
     const char *section = NULL;
     for (size_t i = 0; i < config_n_options; i++) {
@@ -68,7 +67,7 @@ static void example_option(const ConfigOption *option)
     printf("# %s", option->help);
     if (option->choices) {
         fputs(" (", stdout);
-        print_choices(option, ", ");
+        print_choices(option->choices, ", ");
         putchar(')');
     }
     if (option->shown) printf("; by default: %s", option->shown);
@@ -78,10 +77,10 @@ static void example_option(const ConfigOption *option)
 void config_print_example(void)
 {
     puts("# longwave: example configuration, with the defaults. Use it with --config PATH.");
-    for_each_section(example_heading, example_option);
+    print_sections(example_heading, example_option);
 }
 
-static void print_commands(uint32_t commands)
+void print_commands(uint32_t commands)
 {
     bool first = true;
     for (size_t i = 0; i < config_n_commands; i++)
@@ -91,23 +90,26 @@ static void print_commands(uint32_t commands)
         }
 }
 
-static void print_values(const ConfigOption *option)
+void print_values(const ConfigOption *option, const char *tick)
 {
+    static const OptionChoice flags[] = {{"on", 1}, {"off", 0}, {NULL, 0}};
     static const char *const unit[] = {
-        [OPTION_TEXT] = "text",     [OPTION_FLAG] = "`on`, `off`",    [OPTION_INTEGER] = "number",
-        [OPTION_TOKENS] = "tokens", [OPTION_BYTES] = "size",          [OPTION_SECONDS] = "time",
-        [OPTION_REAL] = "number",   [OPTION_LIST] = "list of tokens", [OPTION_SHARE] = "fraction or size",
+        [OPTION_TEXT] = "text",           [OPTION_INTEGER] = "number",         [OPTION_TOKENS] = "tokens",
+        [OPTION_BYTES] = "size",          [OPTION_SECONDS] = "time",           [OPTION_REAL] = "number",
+        [OPTION_LIST] = "list of tokens", [OPTION_SHARE] = "fraction or size",
     };
-    if (option->kind == OPTION_CHOICE) {
-        putchar('`');
-        print_choices(option, "`, `");
-        putchar('`');
+    if (option->kind == OPTION_CHOICE || option->kind == OPTION_FLAG) {
+        char between[8];
+        snprintf(between, sizeof between, "%s, %s", tick, tick);
+        fputs(tick, stdout);
+        print_choices(option->kind == OPTION_FLAG ? flags : option->choices, between);
+        fputs(tick, stdout);
         return;
     }
     fputs(unit[option->kind], stdout);
     if (option->kind == OPTION_REAL)
         printf(", %g to %g", option->real_min, option->real_max);
-    else if (option->kind != OPTION_TEXT && option->kind != OPTION_FLAG)
+    else if (option->kind != OPTION_TEXT)
         printf(", %llu to %llu", (unsigned long long)option->min, (unsigned long long)option->max);
 }
 
@@ -118,9 +120,9 @@ static void reference_option(const ConfigOption *option)
     printf("| `%s`", flag);
     if (option->letter) printf(", `-%c`", option->letter);
     fputs(" | ", stdout);
-    print_values(option);
+    print_values(option, "`");
     const char *tick = option->fallback && !option->shown ? "`" : "";
-    printf(" | %s%s%s | ", tick, default_text(option), tick);
+    printf(" | %s%s%s | ", tick, print_default_text(option), tick);
     print_commands(option->commands);
     printf(" | %s%s |\n", option->help, option->reloads ? " *" : "");
 }
@@ -142,7 +144,7 @@ void config_print_reference(void)
         "Sizes and token counts take K, M, G as powers of 1024 (sizes also KiB, MiB, GiB, TiB); times take s, m, h.\n\n"
         "On SIGHUP a server reads the file again and takes what is marked with * from it; it names what else has\n"
         "changed in its log. A file with an error changes nothing.");
-    for_each_section(reference_heading, reference_option);
+    print_sections(reference_heading, reference_option);
     puts("\n## This run only: not in a file\n\n| option | value | default | commands | meaning "
          "|\n|---|---|---|---|---|");
     for (size_t i = 0; i < config_n_options; i++)

@@ -182,7 +182,9 @@ static bool open_parts(CudaDevice *cuda, Error *error)
         return error_set_param(error, ERR_DEVICE, "device", "CUDA device %d cannot be used: %s", cuda->ordinal,
                                cudaGetErrorString(rc));
     if (!open_blas(cuda))
-        return error_set_param(error, ERR_DEVICE, "device", "cuBLAS cannot be used on CUDA device %d", cuda->ordinal);
+        return error_set_param(error, ERR_DEVICE, "device",
+                               "cuBLAS (libcublas.so.%d) cannot be loaded, or not be used on CUDA device %d",
+                               CUBLAS_VER_MAJOR, cuda->ordinal);
     cuda->device.total_bytes = total_bytes;
     cuda->device.stream.native = cuda->stream;
     cuda->device.stream.blas = cuda->blas;

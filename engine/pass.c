@@ -231,6 +231,7 @@ bool engine_pass_end(Engine *engine, PassId id, float **ret_logits, Error *error
         return error_set(error, ERR_INTERNAL, "pass %u has not been through all layers", id);
     device_use(engine->device);
     if (!pulse_after(engine, forward_logits(engine, pass))) return kernel_failed(engine, error);
+    if (!gguf_check_intact(engine->gguf, error)) return false; /* some of it may have been computed with zeros */
     close_pass(engine, id, true);
     *ret_logits = engine->host_logits;
     return true;

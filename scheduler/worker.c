@@ -218,6 +218,7 @@ static bool start_thread(Worker *worker, Error *error)
     /* Signals are the loop thread's business. */
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* a thread that faults while it blocks the signal ends the process (gguf_guard) */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&worker->thread, NULL, worker_main, worker);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

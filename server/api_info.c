@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models, health, metrics, and ending a request by its id. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "server/api.h"
 #include "server/api_json.h"
 #include "server/generation.h"
@@ -113,6 +114,7 @@ void api_metrics(Server *server, Exchange *exchange, const char *tail)
                              .page_tokens = model->kv_page_tokens,
                              .n_pages = model->n_kv_pages};
     info.unix_seconds = clock_unix_seconds();
+    info.log_lines_lost = log_lost();
     if (metrics_write(&server->metrics, &info, clock_now_usec(), &body, &error))
         exchange_reply(
             exchange,

@@ -2,6 +2,7 @@
 #include "server/auth.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +47,27 @@ static bool read_keys(Auth *auth, FILE *file, const char *path, Error *error)
     return true;
 }
 
-static bool load_file(Auth *auth, const char *path, Error *error)
+/* "credential:NAME" is a file that the service manager passes (LoadCredential= of systemd). */
+static bool find_file(const char *path, char found[static PATH_MAX], Error *error)
 {
+    static const char prefix[] = "credential:";
+    const char *name = path + sizeof prefix - 1, *folder = getenv("CREDENTIALS_DIRECTORY");
+    bool is_credential = !strncmp(path, prefix, sizeof prefix - 1);
+    if (is_credential && (!*name || strchr(name, '/') || !strcmp(name, "..")))
+        return error_set_param(error, ERR_INVALID, "api_key_file", "'%.200s': a credential has a name without '/'",
+                               path);
+    if (is_credential && !folder)
+        return error_set_param(error, ERR_NOT_FOUND, "api_key_file",
+                               "'%.200s': the service manager passes no credentials", path);
+    int n = is_credential ? snprintf(found, PATH_MAX, "%s/%s", folder, name) : snprintf(found, PATH_MAX, "%s", path);
+    return (n > 0 && n < PATH_MAX) ||
+           error_set_param(error, ERR_INVALID, "api_key_file", "'%.200s...' is too long", path);
+}
+
+static bool load_file(Auth *auth, const char *given, Error *error)
+{
+    char path[PATH_MAX];
+    if (!find_file(given, path, error)) return false;
     FILE *file = fopen(path, "re");
     if (!file) return error_set_param(error, ERR_IO, "api_key_file", "cannot open '%.200s': %s", path, strerror(errno));
     bool ok = read_keys(auth, file, path, error);

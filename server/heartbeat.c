@@ -5,6 +5,7 @@
 #include "server/service_manager.h"
 
 enum { CHECK_MS = 1000, FEEDS_PER_SPAN = 3 };
+static const unsigned long long MORE_TIME_USEC = 30000000;
 
 bool heartbeat_is_alive(const Server *server)
 {
@@ -13,6 +14,20 @@ bool heartbeat_is_alive(const Server *server)
     uint64_t seen = worker_heartbeat_usec(server->worker);
     if (seen < server->work_since_usec) seen = server->work_since_usec;
     return clock_now_usec() < seen + server->params.stall_ms * UINT64_C(1000);
+}
+
+/* A large model, or a long answer, takes what it takes; a load that does not move gets no more. */
+static void ask_for_time(Server *server)
+{
+    unsigned steps = atomic_load(&server->load_steps);
+    if (server->phase >= PHASE_DRAINING) {
+        service_notify("EXTEND_TIMEOUT_USEC=%llu\nSTATUS=draining, %u requests open", MORE_TIME_USEC,
+                       http_daemon_open_exchanges(server->http));
+    } else if (server->phase == PHASE_LOADING && steps != server->told_steps) {
+        service_notify("EXTEND_TIMEOUT_USEC=%llu\nSTATUS=loading the model, %u %%", MORE_TIME_USEC,
+                       atomic_load(&server->load_percent));
+        server->told_steps = steps;
+    }
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -27,6 +42,7 @@ static void on_tick(uv_timer_t *timer)
             log_error("the engine has stalled: no sign of life for %u ms, with %u requests open",
                       server->params.stall_ms, server->n_live);
     }
+    ask_for_time(server);
     if (server->feeds_watchdog && is_alive) service_notify("WATCHDOG=1");
 }
 

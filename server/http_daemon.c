@@ -164,7 +164,7 @@ fail_mhd:
 
 void http_daemon_quiesce(HttpDaemon *daemon)
 {
-    if (daemon->quiesced) return;
+    if (!daemon || daemon->quiesced) return;
     daemon->quiesced = true;
     MHD_socket fd = MHD_quiesce_daemon(daemon->mhd);
     if (fd != MHD_INVALID_SOCKET) close(fd);
@@ -173,7 +173,7 @@ void http_daemon_quiesce(HttpDaemon *daemon)
 
 uint32_t http_daemon_open_exchanges(const HttpDaemon *daemon)
 {
-    return daemon->n_exchanges;
+    return daemon ? daemon->n_exchanges : 0;
 }
 
 static void on_handle_closed(uv_handle_t *handle)

@@ -41,7 +41,7 @@ typedef struct HttpParams {
 } HttpParams;
 
 LW_CHECK bool http_daemon_start(const HttpParams *params, HttpDaemon **ret_daemon, Error *error);
-/* No new connections; answers carry Connection: close. */
+/* No new connections; answers carry Connection: close. NULL, one not yet started, is fine here and below. */
 void http_daemon_quiesce(HttpDaemon *daemon);
 uint32_t http_daemon_open_exchanges(const HttpDaemon *daemon);
 /* Cuts what is open and frees; its uv handles need one more turn of the loop to close. NULL is fine. */

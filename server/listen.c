@@ -20,7 +20,7 @@ static const char *unix_path(const char *host)
 
 static bool close_failed(int fd, const char *what, const char *where, Error *error)
 {
-    error_set_param(error, ERR_IO, "host", "cannot %s %s: %s", what, where, strerror(errno));
+    error_set_param(error, ERR_IO, "host", "host: cannot %s %s: %s", what, where, strerror(errno));
     close(fd);
     return false;
 }
@@ -41,7 +41,7 @@ static bool listen_unix(const char *path, int *ret_fd, Error *error)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t n = strlen(path);
     if (!n || n >= sizeof address.sun_path)
-        return error_set_param(error, ERR_INVALID, "host", "a Unix socket path has 1 to %zu bytes",
+        return error_set_param(error, ERR_INVALID, "host", "host: a Unix socket path has 1 to %zu bytes",
                                sizeof address.sun_path - 1);
     memcpy(address.sun_path, path, n);
     remove_if_dead(path, &address);

@@ -2,6 +2,7 @@
 /* longwave: picks the subcommand. Wiring only; each subcommand is one file in server/cmd/ and one row here and one of
  * config_commands. */
 #include "config/config.h"
+#include "engine/model/gguf_guard.h"
 #include "server/cmd/cmd.h"
 
 #include <errno.h>
@@ -14,9 +15,20 @@ static const struct {
     CommandId id;
     CmdMain run;
 } mains[] = {
-    {CMD_SERVE, cmd_serve},     {CMD_GENERATE, cmd_generate}, {CMD_TOKENIZE, cmd_tokenize},
-    {CMD_INSPECT, cmd_inspect}, {CMD_BENCH, cmd_bench},       {CMD_EVAL, cmd_eval},
-    {CMD_CALIBRATE, cmd_calibrate},
+    {CMD_SERVE, cmd_serve}, {CMD_GENERATE, cmd_generate}, {CMD_TOKENIZE, cmd_tokenize},   {CMD_INSPECT, cmd_inspect},
+    {CMD_BENCH, cmd_bench}, {CMD_EVAL, cmd_eval},         {CMD_CALIBRATE, cmd_calibrate},
+};
+
+/* Made from the table of options. */
+static const struct {
+    const char *flag;
+    void (*print)(void);
+} texts[] = {
+    {"--options-example", config_print_example},
+    {"--options-reference", config_print_reference},
+    {"--options-man", config_print_man},
+    {"--options-man-conf", config_print_man_conf},
+    {"--options-completion", config_print_completion},
 };
 
 static CmdMain find_main(const char *name)
@@ -32,7 +44,8 @@ static void usage(FILE *out)
     for (size_t i = 0; i < config_n_commands; i++)
         fprintf(out, "  %-10s %s\n", config_commands[i].name, config_commands[i].what);
     fputs("\n'longwave COMMAND --help' lists a command's options; 'longwave --version' prints the version,\n"
-          "'longwave --options-example' an example configuration, '--options-reference' the reference in Markdown.\n",
+          "'longwave --options-example' an example configuration, '--options-reference' the reference in Markdown,\n"
+          "'--options-man', '--options-man-conf' and '--options-completion' manual pages and completion for bash.\n",
           out);
 }
 
@@ -61,12 +74,9 @@ static int run(int argc, char **argv)
         puts("longwave " LW_VERSION);
         return 0;
     }
-    if (!strcmp(argv[1], "--options-reference")) {
-        config_print_reference();
-        return 0;
-    }
-    if (!strcmp(argv[1], "--options-example")) {
-        config_print_example();
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (strcmp(argv[1], texts[i].flag)) continue;
+        texts[i].print();
         return 0;
     }
     CmdMain cmd = find_main(argv[1]);
@@ -79,6 +89,7 @@ static int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (!keep_standard_streams()) return 1;
+    gguf_guard_install();
     int status = run(argc, argv);
     if (!ferror(stdout) && !fflush(stdout)) return status;
     if (!status) fprintf(stderr, "longwave: cannot write the output: %s\n", strerror(errno));

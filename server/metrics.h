@@ -56,6 +56,7 @@ typedef struct Metrics {
 /* What does not change while a model is served. */
 typedef struct MetricsInfo {
     uint64_t unix_seconds;       /* now */
+    uint64_t log_lines_lost;     /* log_lost */
     const char *model, *kv_type; /* label values */
     bool kv_on_gpu;
     uint32_t page_tokens, n_pages;

@@ -110,7 +110,10 @@ static void on_ping(uv_timer_t *timer)
 static void on_status(uv_timer_t *timer)
 {
     Server *server = timer->data;
-    status_line_write(&server->status_line, &server->metrics.engine, clock_now_usec());
+    const EngineStats *stats = &server->metrics.engine;
+    status_line_write(&server->status_line, stats, clock_now_usec());
+    if (server->phase == PHASE_READY)
+        service_notify("STATUS=%u running, %u waiting", (unsigned)stats->running, (unsigned)stats->waiting);
 }
 
 /* ---- life ---- */
@@ -126,7 +129,6 @@ static bool start_http(Server *server, Error *error)
     const ServerParams *params = &server->params;
     int fd = params->listen_fd;
     if (fd < 0 && !listen_open(params->host, params->port, &fd, &server->port, error)) return false;
-    if (params->listen_fd >= 0) server->port = listen_port(fd);
     HttpParams http = {
         .loop = params->loop,
         .listen_fd = fd,
@@ -143,7 +145,7 @@ static bool start_http(Server *server, Error *error)
         .on_closed = on_exchange_closed,
     };
     if (http_daemon_start(&http, &server->http, error)) return true;
-    close(fd);
+    if (params->listen_fd < 0) close(fd);
     remove_socket_file(server);
     return false;
 }
@@ -177,8 +179,12 @@ bool server_start(const ServerParams *params, Server **ret_server, Error *error)
     server->limits = params->limits;
     server->status_line.last_usec = clock_now_usec();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write alone */
     if (!auth_load(params->api_key_file, params->api_key, &server->auth, error)) goto fail;
-    if (!start_http(server, error)) goto fail;
+    if (params->listen_fd >= 0)
+        server->port = listen_port(params->listen_fd); /* whoever connects waits until there is an answer */
+    else if (!start_http(server, error))
+        goto fail;
     start_handles(server);
     *ret_server = server;
     return true;
@@ -202,14 +208,21 @@ bool server_attach(Server *server, const ServedModel *model, const WorkerParams 
     const TokenMemoryParams memory = {
         .tokenizer = model->tokenizer, .max_bytes = TOKEN_MEMORY_BYTES, .max_entry_bytes = ANSWER_IDS_MAX_BYTES};
     if (!server->memory && !token_memory_new(&memory, &server->memory, error)) return false;
+    if (!server->http && server->phase == PHASE_LOADING && !start_http(server, error)) return false;
     if (!worker_start(&with_wake, &server->worker, error)) return false;
     server->model = model;
     server->max_queue = params->max_queue;
     server->has_sessions = params->session_dir;
     worker_set_queue(server->worker, server->limits.max_queue, server->limits.max_queue_tokens);
     if (server->phase == PHASE_LOADING) server->phase = PHASE_READY;
-    service_notify("READY=1");
+    service_notify("READY=1\nSTATUS=serving '%.100s'", model->names[0]);
     return true;
+}
+
+void server_tell_loading(Server *server, double fraction)
+{
+    atomic_store(&server->load_percent, (unsigned)(fraction * 100));
+    atomic_fetch_add(&server->load_steps, 1);
 }
 
 bool server_reload(Server *server, const ServerLimits *limits, const char *api_key_file, const char *api_key,
@@ -255,6 +268,7 @@ void server_free(Server *server)
     server->phase = PHASE_STOPPING;
     uv_timer_stop(&server->drain); /* it asks the daemon, which is gone before the last job is */
     generation_fail_all(server, HTTP_ERR_DRAINING, &error);
+    if (!server->http && server->params.listen_fd >= 0) close(server->params.listen_fd);
     http_daemon_stop(server->http);
     remove_socket_file(server);
     while (server->n_jobs) uv_run(loop, UV_RUN_ONCE); /* jobs of clients that are gone now */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The HTTP server as one object: socket, keys, routes, metrics, the worker's events, signals and drain. It listens from
- * server_start on and answers 503 'loading' until server_attach. Everything runs on the thread that runs the loop.
+ * server_start on and answers 503 'loading' until server_attach; connections to a socket that was passed to it wait.
+ * Everything runs on the thread that runs the loop.
  */
 #pragma once
 #include "engine/text/chat_template.h"
@@ -76,6 +77,8 @@ LW_CHECK bool server_attach(Server *server, const ServedModel *model, const Work
 LW_CHECK bool server_reload(Server *server, const ServerLimits *limits, const char *api_key_file, const char *api_key,
                             Error *error);
 
+/* How far the model is loaded, 0 to 1, for the service manager; any thread. */
+void server_tell_loading(Server *server, double fraction);
 /* SIGTERM and SIGINT: the first one drains, the second one stops at once. SIGHUP: on_reload. */
 LW_CHECK bool server_watch_signals(Server *server, Error *error);
 /* No new requests; the loop is stopped (uv_stop) when the open ones are answered or the time is over. */
@@ -83,5 +86,7 @@ void server_drain(Server *server);
 bool server_draining(const Server *server);
 /* Fails what is open, in band, and stops the loop soon. */
 void server_stop(Server *server);
+/* The same, with a reason of its own for what is open: the model cannot be relied on. */
+void server_fail(Server *server, const Error *why);
 /* After uv_run returned: stops the engine thread, closes the socket and all handles. NULL is fine. */
 void server_free(Server *server);

@@ -10,6 +10,8 @@
 #include "server/server.h"
 #include "server/status_line.h"
 
+#include <stdatomic.h>
+
 typedef struct Generation Generation;
 
 typedef enum ServerPhase { PHASE_LOADING, PHASE_READY, PHASE_DRAINING, PHASE_STOPPING } ServerPhase;
@@ -39,6 +41,8 @@ struct Server {
     uv_signal_t signals[3];
     uint64_t drain_until_usec;
     bool is_stalled, feeds_watchdog; /* heartbeat.c */
+    atomic_uint load_steps, load_percent;
+    unsigned told_steps;
     int n_handles;
 };
 

@@ -57,6 +57,12 @@ void server_stop(Server *server)
     uv_timer_start(&server->drain, on_flushed, FLUSH_MS, 0); /* the last frames want a turn of the loop */
 }
 
+void server_fail(Server *server, const Error *why)
+{
+    generation_fail_all(server, (int)why->code, why);
+    server_stop(server);
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
     Server *server = handle->data;

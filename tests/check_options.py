@@ -3,6 +3,7 @@
 """usage: check_options.py LONGWAVE. Fails when a text made from the table of options is out of date, when the example file
 does not load, or when an option does nothing."""
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,41 @@ for flag, path in (("--options-reference", "docs/options.md"), ("--options-examp
     target = repo_files.ROOT / path
     if not target.is_file() or target.read_text() != output(flag).stdout:
         offences.append(f"{path} is out of date: longwave {flag} > {path}")
+
+# Manual pages and completion know every option; roff has nothing to say of the pages where it is there.
+def rows():
+    section = None
+    for line in output("--options-reference").stdout.splitlines():
+        section = line[3:] if line.startswith("## ") else section
+        if row := re.match(r"\| `--([a-z0-9-]+)`", line):
+            yield section.startswith("["), row.group(1)
+
+
+pages = {flag: output(flag).stdout for flag in ("--options-man", "--options-man-conf", "--options-completion")}
+for of_file, name in rows():
+    if ("--" + name).replace("-", "\\-") not in pages["--options-man"]:
+        offences.append(f"longwave.1 lacks --{name}")
+    if of_file and f".BR {name.replace('-', '_')} " not in pages["--options-man-conf"]:
+        offences.append(f"longwave.conf.5 lacks {name}")
+    if f"--{name} " not in pages["--options-completion"]:
+        offences.append(f"completion lacks --{name}")
+for flag in ("--options-man", "--options-man-conf"):
+    if shutil.which("groff"):
+        said = subprocess.run(["groff", "-man", "-ww", "-z"], input=pages[flag], capture_output=True, text=True, check=False)
+        if said.returncode or said.stderr:
+            offences.append(f"{flag}: {said.stderr}")
+
+
+def completed(*words):
+    script = ('. /dev/stdin; COMP_WORDS=(longwave "$@"); COMP_CWORD=$#; _longwave 2>/dev/null; printf "%s\\n" "${COMPREPLY[@]}"')
+    return subprocess.run(["bash", "-c", script, "x", *words], input=pages["--options-completion"], capture_output=True, text=True,
+                          check=False).stdout.split()
+
+
+for words, wanted in ((("ser",), ["serve"]), (("serve", "--max-b"), ["--max-batch", "--max-batch-tokens", "--max-body"]),
+                      (("serve", "--cache", "e"), ["exact"]), (("inspect", "--max-b"), [])):
+    if completed(*words) != wanted:
+        offences.append(f"completion of {words} is {completed(*words)}")
 
 # Every default of the example must load: the failure that is left is the model file.
 example = output("--options-example").stdout

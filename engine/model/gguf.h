@@ -69,6 +69,9 @@ void gguf_close(Gguf *gguf); /* NULL is fine; views into the mapping die with it
 
 const char *gguf_path(const Gguf *gguf); /* of the first file */
 uint32_t gguf_n_parts(const Gguf *gguf);
+const char *gguf_part_path(const Gguf *gguf, uint32_t part);
+/* False: something of a file was lost since it was opened (engine/model/gguf_guard.h), and read as zeros. */
+LW_CHECK bool gguf_check_intact(const Gguf *gguf, Error *error);
 uint64_t gguf_file_bytes(const Gguf *gguf); /* of all files */
 uint32_t gguf_version(const Gguf *gguf);
 size_t gguf_n_kv(const Gguf *gguf);

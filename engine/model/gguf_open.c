@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model of one file or of several: finding the parts, joining their tensors. */
+#include "engine/model/gguf_guard.h"
 #include "engine/model/gguf_impl.h"
 
 #include <errno.h>
@@ -223,6 +224,7 @@ static bool map_file(int fd, const char *path, GgufPart *part, Error *error)
     if (st.st_size == 0) return error_set(error, ERR_INVALID, "%s: header at offset 0: the file is empty", path);
     void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED) return error_set(error, ERR_IO, "%s: cannot map: %s", path, strerror(errno));
+    gguf_guard_add(map, (size_t)st.st_size);
     *part = (GgufPart){.base = map, .n_bytes = (uint64_t)st.st_size, .is_mapped = true};
     return true;
 }
@@ -308,6 +310,20 @@ const char *gguf_path(const Gguf *gguf)
 uint32_t gguf_n_parts(const Gguf *gguf)
 {
     return gguf->n_parts;
+}
+
+const char *gguf_part_path(const Gguf *gguf, uint32_t part)
+{
+    return gguf->parts[part].path;
+}
+
+bool gguf_check_intact(const Gguf *gguf, Error *error)
+{
+    for (uint32_t i = 0; i < gguf->n_parts; i++)
+        if (gguf->parts[i].is_mapped && gguf_guard_is_hit(gguf->parts[i].base))
+            return error_set_param(error, ERR_IO, "model",
+                                   "the model file was cut, or its disk fails, while it is in use");
+    return true;
 }
 
 uint64_t gguf_file_bytes(const Gguf *gguf)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One file: header, metadata, tensor directory. */
+#include "engine/model/gguf_guard.h"
 #include "engine/model/gguf_impl.h"
 
 #include <inttypes.h>
@@ -271,7 +272,10 @@ bool gguf_part_parse(GgufPart *part, Error *error)
 
 void gguf_part_done(GgufPart *part)
 {
-    if (part->is_mapped) munmap((void *)part->base, part->n_bytes);
+    if (part->is_mapped) {
+        gguf_guard_remove(part->base);
+        munmap((void *)part->base, part->n_bytes);
+    }
     free(part->kv);
     free(part->kv_sorted);
     free(part->tensors);

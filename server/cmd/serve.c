@@ -6,7 +6,9 @@
 #include "config/config.h"
 #include "engine/select/roles.h"
 #include "server/cmd/cmd.h"
+#include "server/cmd/model_watch.h"
 #include "server/cmd/open_device.h"
+#include "server/cmd/try_model.h"
 #include "server/server.h"
 #include "server/service_manager.h"
 
@@ -35,6 +37,9 @@ typedef struct Serve {
     const char *names[MAX_NAMES];
     ServedPolicy policies[ROLES_MAX_POLICIES];
     char alias[512], fingerprint[24];
+    GgufWatch *watch; /* between loading and the begin of model_watch */
+    ModelWatch model_watch;
+    double load_fraction;
     Error load_error;
     bool loaded, failed, stopping;
 } Serve;
@@ -139,6 +144,27 @@ static bool describe_model(Serve *serve, Error *error)
     return true;
 }
 
+static void on_load_progress(void *arg, double fraction)
+{
+    Serve *serve = arg;
+    serve->load_fraction = fraction;
+    server_tell_loading(serve->server, fraction);
+}
+
+/* While it is tried: weights may have to come from the disk, layer by layer. */
+static void on_load_pulse(void *arg)
+{
+    Serve *serve = arg;
+    server_tell_loading(serve->server, serve->load_fraction);
+}
+
+static bool open_engine(Serve *serve, const EngineParams *params, Error *error)
+{
+    return engine_open(params, &serve->engine, error) && describe_model(serve, error) &&
+           gguf_watch_new(engine_gguf(serve->engine), &serve->watch, error) &&
+           try_model(serve->engine, on_load_pulse, serve, error);
+}
+
 static void on_load(uv_work_t *work)
 {
     Serve *serve = work->data;
@@ -159,6 +185,8 @@ static void on_load(uv_work_t *work)
         .roles = serve->config.roles,
         .attention = serve->config.attention,
         .world = 1,
+        .progress = on_load_progress,
+        .progress_arg = serve,
     };
     open_device_params(config, serve->device, &params);
     if (serve->device->is_host) { /* blocks of prompt rows that select go together; memory is taken where it is used */
@@ -166,14 +194,22 @@ static void on_load(uv_work_t *work)
         if (params.max_logit_rows < BLOCK_ROWS) params.max_logit_rows = BLOCK_ROWS;
     }
     if (!serve->device->is_host) params.kv_bytes = UINT64_MAX; /* the prefix cache has use for all of it */
-    serve->loaded = kv_types_parse(config->kv_type, &params.kv_types, error) &&
-                    engine_open(&params, &serve->engine, error) && describe_model(serve, error);
+    serve->loaded = kv_types_parse(config->kv_type, &params.kv_types, error) && open_engine(serve, &params, error);
 }
 
 static uint32_t queue_capacity(uint32_t max_queue)
 {
     uint32_t capacity = max_queue < QUEUE_MOST / QUEUE_GROWTH ? max_queue * QUEUE_GROWTH : QUEUE_MOST;
     return capacity > QUEUE_LEAST ? capacity : QUEUE_LEAST;
+}
+
+/* A restart finds out what the file is now. */
+static void on_damage(void *arg, const Error *why)
+{
+    Serve *serve = arg;
+    log_error("ending: %s", why->text);
+    serve->failed = true;
+    server_fail(serve->server, why);
 }
 
 static void on_loaded(uv_work_t *work, int status)
@@ -199,6 +235,10 @@ static void on_loaded(uv_work_t *work, int status)
     if (serve->loaded && server_attach(serve->server, &serve->model, &params, error)) {
         log_info("ready: model '%s', context %u tokens, %s", serve->model.names[0], serve->model.context,
                  engine_device_name(serve->engine));
+        serve->model_watch.on_damage = on_damage;
+        serve->model_watch.arg = serve;
+        model_watch_begin(&serve->model_watch, &serve->loop, serve->watch);
+        serve->watch = NULL;
         return;
     }
     log_error("cannot serve '%s': %s", serve->config.model, error->text);
@@ -298,7 +338,10 @@ static bool serve_run(Serve *serve, Error *error)
         uv_run(&serve->loop, UV_RUN_DEFAULT);
     }
     serve->stopping = true;
+    model_watch_stop(&serve->model_watch);
     server_free(serve->server); /* waits for the pool, so for a load in progress */
+    model_watch_done(&serve->model_watch);
+    gguf_watch_free(serve->watch);
     engine_close(serve->engine);
     device_close(serve->device);
     uv_loop_close(&serve->loop);

@@ -44,6 +44,33 @@ static const char *after_time(const char *line)
     return n && year > 2020 ? line + n : "no time";
 }
 
+Test(log, lines_that_cannot_be_written_are_counted_and_told_of)
+{
+    redirect();
+    int full = open("/dev/full", O_WRONLY);
+    dup2(full, STDERR_FILENO);
+    errno = 77;
+    log_info("gone");
+    log_info("gone");
+    int kept_errno = errno;
+    uint64_t lost = log_lost();
+    dup2(pipe_ends[1], STDERR_FILENO);
+    log_info("back");
+    char text[512];
+    snprintf(text, sizeof text, "%.500s", read_back());
+    log_info("again");
+    const char *again = after_time(read_back());
+    restore();
+    cr_expect_eq(kept_errno, 77);
+    cr_expect_eq(lost, 2);
+    const char *second = strchr(text, '\n');
+    cr_assert_not_null(second);
+    cr_expect_not_null(strstr(text, "msg=\"back\""));
+    cr_expect_str_eq(after_time(second + 1), " level=warn msg=\"2 lines of the log were lost\"\n");
+    cr_expect_str_eq(again, " level=info msg=\"again\"\n");
+    close(full);
+}
+
 Test(log, text_lines)
 {
     redirect();

@@ -26,6 +26,30 @@ Test(auth, without_keys_everyone_may)
     auth_free(auth);
 }
 
+Test(auth, files_that_the_service_manager_passes)
+{
+    char path[] = "/tmp/lw-keys-XXXXXX", name[64], text[64];
+    Auth *auth;
+    Error error;
+    write_file(path, "k\n", 2);
+    snprintf(name, sizeof name, "credential:%s", path + strlen("/tmp/"));
+    unsetenv("CREDENTIALS_DIRECTORY");
+    cr_assert_not(auth_load(name, NULL, &auth, &error));
+    cr_expect_not_null(strstr(error.text, "no credentials"), "%s", error.text);
+    setenv("CREDENTIALS_DIRECTORY", "/tmp", 1);
+    cr_assert(auth_load(name, NULL, &auth, &error));
+    cr_expect(auth_allows(auth, "Bearer k") && !auth_allows(auth, "Bearer"));
+    auth_free(auth);
+    snprintf(text, sizeof text, "credential:../tmp/%s", path + strlen("/tmp/"));
+    static const char *const wrong[] = {"credential:", "credential:..", "credential:none-of-this-name"};
+    cr_expect_not(auth_load(text, NULL, &auth, &error));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        cr_expect_not(auth_load(wrong[i], NULL, &auth, &error), "%s", wrong[i]);
+        cr_expect_str_eq(error.param, "api_key_file");
+    }
+    unlink(path);
+}
+
 Test(auth, keys_are_compared_whole)
 {
     Auth *auth;
