@@ -14,7 +14,7 @@ enum {
     GRAMMAR_MAX_RULES = 1 << 14,  /* of a builder */
     GRAMMAR_MAX_REPEATS = 10000,  /* of {min,max}: each repeat is states of its own */
     GRAMMAR_MAX_STATES = 1 << 17, /* of the automata of all rules */
-    GRAMMAR_MAX_STEPS = 4000000,  /* of compiling */
+    GRAMMAR_MAX_STEPS = 8000000,  /* of compiling */
     GRAMMAR_MAX_DEPTH = 200,      /* of nodes in nodes within a rule; rules in rules have no such limit */
     GRAMMAR_MAX_BYTES = 64 << 20, /* of a builder */
     GRAMMAR_MAX_PLACE_BYTES = 160,
@@ -55,6 +55,8 @@ GrammarNode grammar_text(GrammarBuilder *builder, const char *text);
  * One code point of (negated: not of) the ranges, in any order, as UTF-8. Never U+0000, no surrogate.
  */
 GrammarNode grammar_class(GrammarBuilder *builder, const CodeRange *ranges, size_t n, bool negated);
+/* The ranges of such a node, sorted and apart; 0: it is none. */
+size_t grammar_class_ranges(const GrammarBuilder *builder, GrammarNode node, const CodeRange **ret_ranges);
 GrammarNode grammar_sequence(GrammarBuilder *builder, const GrammarNode *nodes, size_t n);
 GrammarNode grammar_choice(GrammarBuilder *builder, const GrammarNode *nodes, size_t n);
 /* grammar_seq(builder, a, b, c), grammar_alt(builder, a, b, c) */

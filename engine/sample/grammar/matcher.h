@@ -14,7 +14,7 @@ LW_CHECK bool matcher_new(Grammar *grammar, GrammarMatcher **ret_matcher, Error 
 void matcher_free(GrammarMatcher *matcher); /* NULL is fine */
 /* Where 'from' is, a matcher of the same grammar. */
 void matcher_copy(GrammarMatcher *matcher, const GrammarMatcher *from);
-void matcher_reset(GrammarMatcher *matcher);
+LW_CHECK bool matcher_reset(GrammarMatcher *matcher, Error *error); /* to the beginning */
 
 /*
  * The text goes on with these bytes, or with this token. ERR_INVALID: that is no text of the grammar; ERR_TOO_LARGE:

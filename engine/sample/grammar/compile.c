@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/sample/grammar/compiled.h"
+#include "engine/sample/grammar/mask.h"
+
+#include <stdlib.h>
+
+bool grammar_compile(GrammarBuilder *builder, GrammarNode root, const GrammarVocab *vocab, Grammar **ret_grammar,
+                     Error *error)
+{
+    builder->place[0] = '\0';
+    GrammarRule rule = grammar_rule_new(builder, "text");
+    grammar_define(builder, rule, root);
+    if (!grammar_is_sound(builder, error)) return false;
+    Grammar *grammar = calloc(1, sizeof *grammar);
+    if (!grammar) return error_set(error, ERR_NO_MEMORY, "no memory for a grammar");
+    atomic_init(&grammar->n_refs, 1);
+    grammar->vocab = vocab;
+    if (!automaton_make(&grammar->automaton, builder, rule, error)) {
+        free(grammar);
+        return false;
+    }
+    grammar->start = grammar->automaton.starts[rule];
+    bool ok = run_init(&grammar->run, &grammar->automaton, vocab, error) && (!vocab || mask_warm(&grammar->run, error));
+    if (!ok) {
+        grammar_release(grammar);
+        return false;
+    }
+    *ret_grammar = grammar;
+    return true;
+}
+
+Grammar *grammar_take(Grammar *grammar)
+{
+    atomic_fetch_add_explicit(&grammar->n_refs, 1, memory_order_relaxed);
+    return grammar;
+}
+
+void grammar_release(Grammar *grammar)
+{
+    if (!grammar || atomic_fetch_sub_explicit(&grammar->n_refs, 1, memory_order_acq_rel) != 1) return;
+    run_done(&grammar->run);
+    automaton_done(&grammar->automaton);
+    free(grammar);
+}
+
+size_t grammar_size_bytes(const Grammar *grammar)
+{
+    return sizeof *grammar + automaton_size_bytes(&grammar->automaton);
+}
+
+uint32_t grammar_n_states(const Grammar *grammar)
+{
+    return grammar->automaton.n_states;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of a compiled grammar. Private to engine/sample/grammar. */
+#pragma once
+#include "engine/sample/grammar/run.h"
+#include <stdatomic.h>
+
+struct Grammar {
+    atomic_uint n_refs;
+    Automaton automaton;
+    const GrammarVocab *vocab;
+    uint32_t start; /* the state where a text begins */
+    Run run;        /* whose matchers run: theirs, one thread's at a time */
+};
