@@ -63,6 +63,7 @@ typedef struct Config {
     uint64_t swap_memory;  /* bytes of copies of those that had to give way */
     uint32_t audit;        /* tokens of an answer between two that are computed dense too; 0: none */
     const char *attention; /* a preset, or auto */
+    const char *tool_format, *reasoning_format; /* how the model writes calls of tools and reasoning; NULL: found out */
     const char *roles;     /* NAME=PATH[,NAME=PATH...]; NULL: none */
     const char *kv_type;   /* one name, or CLASS=TYPE[,CLASS=TYPE...]: the engine knows which there are */
     /* server */

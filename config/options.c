@@ -75,6 +75,13 @@ const ConfigOption config_options[] = {
      .section = "model", .commands = CMD_SERVE, .metavar = "TOKENS",
      .help = "of answers that select, every so many-th token is computed by dense attention too: what that would have "
              "changed is told and counted"},
+    {"tool_format", .kind = OPTION_TEXT, FIELD(tool_format), .shown = "what the template shows", .section = "model",
+     .commands = CMD_SERVE, .metavar = "NAME",
+     .help = "how the model writes calls of tools: hermes, qwen3-coder, llama3-json, mistral, gemma, gemma4, lfm2, "
+             "pythonic or generic"},
+    {"reasoning_format", .kind = OPTION_TEXT, FIELD(reasoning_format), .shown = "what the template shows",
+     .section = "model", .commands = CMD_SERVE, .metavar = "NAME",
+     .help = "how the model marks its reasoning: think, mistral, gemma4, cohere, seed, or none: it is content"},
     {"roles", .kind = OPTION_TEXT, FIELD(roles), .shown = "none", .section = "model", .commands = CMD_SERVE | CMD_EVAL,
      .metavar = "NAME=PATH[,NAME=PATH...]",
      .help = "files of head roles, which requests choose by name: heads that stream see the first and the last tokens"},

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One choice's tokens on the way to its text: which tokens end it, streaming decode, stop strings (in text from behind
- * min_tokens), token limits. The texts that answer_take gives, joined, are the decoding of all tokens that show, cut at
- * the stop string. Engine thread.
+ * One choice's tokens on the way to its text: which tokens end it, streaming decode, reasoning and calls of tools
+ * apart, stop strings (from behind min_tokens, in content and in reasoning, each by itself; not in calls), token
+ * limits. The texts that answer_take gives, joined, are the decoding of all tokens that show, cut at the stop string,
+ * without the marks of a plan. Engine thread.
  */
 #pragma once
 #include "engine/text/tokenizer.h"
@@ -18,6 +19,11 @@ typedef struct Answer {
     uint32_t n_tokens; /* taken in this choice */
     Buffer piece;      /* decoded text of one token, before the stop strings */
     Buffer text;       /* what the last token released */
+    /* of a request that has a plan for its answers */
+    AnswerParser *parser;
+    AnswerParts found, parts; /* before the stop strings, and what the last token released */
+    PartKind stop_kind;       /* what the stop strings look at */
+    uint32_t n_reasoning;     /* tokens */
 } Answer;
 
 typedef enum AnswerState { ANSWER_OPEN, ANSWER_STOPPED, ANSWER_FULL } AnswerState;
@@ -26,7 +32,6 @@ typedef enum AnswerState { ANSWER_OPEN, ANSWER_STOPPED, ANSWER_FULL } AnswerStat
 LW_CHECK bool answer_open(Answer *answer, const Tokenizer *tokenizer, const Request *request, const uint32_t *end_ids,
                           uint32_t n_end_ids, Error *error);
 void answer_done(Answer *answer); /* {0} is fine */
-/* Another choice begins. */
 /* May the next token end the answer, or is it too early for that (min_tokens)? */
 bool answer_may_end(const Answer *answer);
 /* The next token; what it released is answer->text, until the next call. End tokens never show. */

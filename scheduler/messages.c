@@ -48,6 +48,7 @@ void tokens_payload_free(TokensPayload *payload)
 {
     if (!payload) return;
     free(payload->text);
+    free(payload->parts);
     free(payload);
 }
 

@@ -10,6 +10,7 @@
 #include "engine/sample/stop.h"
 #include "engine/select/attention_stats.h"
 #include "engine/select/presets.h"
+#include "engine/text/answer_parser.h"
 #include "scheduler/prefix_end.h"
 
 typedef uint64_t RequestId; /* never reused in a process; 0 is none */
@@ -27,6 +28,7 @@ typedef struct Request {
     uint32_t n_choices; /* n, >= 1 */
     SamplingParams sampling;
     StopStrings stop;
+    const AnswerPlan *answer; /* what the answers are taken apart into; NULL: all is content */
     const uint32_t *stop_ids; /* [n_stop_ids] besides the model's own end tokens */
     uint32_t n_stop_ids;
     bool ignore_eos;
@@ -86,7 +88,8 @@ typedef struct Command {
     };
 } Command;
 
-typedef enum FinishReason { FINISH_STOP, FINISH_LENGTH } FinishReason;
+/* TOOL_CALLS: stopped after calls; the loop's name for it. */
+typedef enum FinishReason { FINISH_STOP, FINISH_LENGTH, FINISH_TOOL_CALLS, FINISH_REASONS } FinishReason;
 
 /* One generated (or, before the first, one prompt) token. */
 typedef struct EventToken {
@@ -118,19 +121,22 @@ typedef struct TokensPayload {
     EventToken *tokens; /* [n_tokens]; an end token is among them, with no text */
     char *text;         /* [text_bytes] whole UTF-8 code points, U+0000 among them; NULL when empty */
     uint32_t text_bytes;
+    AnswerPart *parts; /* [n_parts] of the text, in order; NULL: all is content */
+    uint32_t n_parts;
     uint64_t step_usec; /* monotonic: when the step that gave them ended */
     uint64_t gap_usec;  /* since the choice's token before; 0 for its first */
 } TokensPayload;
 
 /* Zeroed, without text. */
 LW_CHECK bool tokens_payload_new(uint32_t n_tokens, TokensPayload **ret_payload, Error *error);
-void tokens_payload_free(TokensPayload *payload); /* and its text; NULL is fine */
+void tokens_payload_free(TokensPayload *payload); /* and its text and parts; NULL is fine */
 
 /* What one request cost. */
 typedef struct RequestTimings {
     uint64_t queue_usec, prefill_usec, decode_usec; /* until it started, until its first token, from there on */
     uint32_t n_preempted;                           /* times, over all choices */
     uint32_t prompt_tokens, cached_tokens, completion_tokens; /* completion: over all choices, end tokens too */
+    uint32_t reasoning_tokens;                                /* of these, within the reasoning */
     uint32_t known_tokens;                                    /* of the prompt, to the cache, usable or not */
     PrefixEnd cache_end;                                      /* why the cached tokens ended where they do */
     AttentionStats attention;                                 /* of the decoded rows of all choices */

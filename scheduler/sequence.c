@@ -302,6 +302,7 @@ void sequence_finish(Sequence *sequence, const SequenceTools *tools, FinishReaso
 {
     post(sequence, (Event){.kind = EVENT_CHOICE_DONE, .finish = finish});
     sequence->job->n_over++;
+    sequence->job->timings.reasoning_tokens += sequence->answer.n_reasoning;
     if (sequence->state == SEQUENCE_RUNNING) {
         const AttentionStats stats = engine_seq_attention(tools->engine, sequence->seq, ROWS_DECODE);
         attention_stats_add(&sequence->job->timings.attention, &stats);
@@ -338,6 +339,17 @@ static void count_token(Sequence *sequence, const SequenceTools *tools, TokensPa
     tools->stats->generated_tokens++;
 }
 
+static bool attach_parts(TokensPayload *payload, const Answer *answer, Error *error)
+{
+    uint32_t n = answer->parts.n;
+    if (!answer->parser || !n) return true;
+    payload->parts = malloc(n * sizeof *payload->parts);
+    if (!payload->parts) return error_set(error, ERR_NO_MEMORY, "no memory for %u parts of an answer", n);
+    memcpy(payload->parts, answer->parts.items, n * sizeof *payload->parts);
+    payload->n_parts = n;
+    return true;
+}
+
 bool sequence_sample(Sequence *sequence, const SequenceTools *tools, float *logits, Error *error)
 {
     const Request *request = sequence->job->request;
@@ -356,6 +368,10 @@ bool sequence_sample(Sequence *sequence, const SequenceTools *tools, float *logi
     count_token(sequence, tools, payload);
     token->text_bytes = (uint32_t)answer->text.n;
     attach_text(payload, &answer->text);
+    if (!attach_parts(payload, answer, error)) {
+        tokens_payload_free(payload);
+        return false;
+    }
     post(sequence, (Event){.kind = EVENT_TOKENS, .tokens = payload});
     if (state != ANSWER_OPEN) sequence_finish(sequence, tools, state == ANSWER_STOPPED ? FINISH_STOP : FINISH_LENGTH);
     return true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/api_answer.h"
 #include "server/api_answer_logprobs.h"
+#include "server/api_answer_parts.h"
 #include "server/sse.h"
 
 #include <stdlib.h>
@@ -11,18 +12,20 @@ enum { MAX_TEXT_BYTES = 64 << 20 };
 /* What differs between the two kinds of answer. */
 static const struct {
     const char *object, *chunk_object;
-    const char *delta_open, *delta_close; /* around the text of a chunk */
+    const char *delta_open, *delta_close; /* around a part of a chunk */
     const char *finish;                   /* an empty chunk */
     const char *whole_open, *whole_close; /* around the text of a whole answer */
 } forms[] = {
-    [ANSWER_CHAT] = {"chat.completion", "chat.completion.chunk", "\"delta\":{\"content\":", "}", "\"delta\":{}",
+    [ANSWER_CHAT] = {"chat.completion", "chat.completion.chunk", "\"delta\":{", "}", "\"delta\":{}",
                      "\"message\":{\"role\":\"assistant\",\"content\":", ",\"refusal\":null}"},
     [ANSWER_COMPLETION] = {"text_completion", "text_completion", "\"text\":", "", "\"text\":\"\"", "\"text\":", ""},
 };
 
 const char *api_finish_name(FinishReason finish)
 {
-    return finish == FINISH_STOP ? "stop" : "length";
+    static const char *const names[] = {
+        [FINISH_STOP] = "stop", [FINISH_LENGTH] = "length", [FINISH_TOOL_CALLS] = "tool_calls"};
+    return names[finish];
 }
 
 bool api_answer_init(ApiAnswer *answer, Error *error)
@@ -30,7 +33,7 @@ bool api_answer_init(ApiAnswer *answer, Error *error)
     answer->choices = calloc(answer->n_choices, sizeof *answer->choices);
     if (!answer->choices) return error_set(error, ERR_NO_MEMORY, "no memory for an answer");
     for (uint32_t i = 0; i < answer->n_choices; i++) {
-        buffer_init(&answer->choices[i].text, MAX_TEXT_BYTES);
+        answer_parts_init(&answer->choices[i].parts, MAX_TEXT_BYTES);
         for (size_t part = 0; part < ANSWER_LOGPROB_PARTS; part++)
             buffer_init(&answer->choices[i].logprobs[part], MAX_TEXT_BYTES);
     }
@@ -40,7 +43,7 @@ bool api_answer_init(ApiAnswer *answer, Error *error)
 void api_answer_done(ApiAnswer *answer)
 {
     for (uint32_t i = 0; answer->choices && i < answer->n_choices; i++) {
-        buffer_done(&answer->choices[i].text);
+        answer_parts_done(&answer->choices[i].parts);
         for (size_t part = 0; part < ANSWER_LOGPROB_PARTS; part++) buffer_done(&answer->choices[i].logprobs[part]);
     }
     free(answer->choices);
@@ -49,7 +52,19 @@ void api_answer_done(ApiAnswer *answer)
 
 bool api_answer_add_text(ApiAnswer *answer, uint32_t choice, const char *text, size_t n, Error *error)
 {
-    return buffer_append(&answer->choices[choice].text, text, n, error);
+    answer_parts_add(&answer->choices[choice].parts, PART_CONTENT, text, n);
+    return answer_parts_end(&answer->choices[choice].parts, error);
+}
+
+static bool add_parts(ApiAnswer *answer, uint32_t choice, const TokensPayload *tokens, Error *error)
+{
+    ApiChoice *state = &answer->choices[choice];
+    const char *text = tokens->text;
+    for (uint32_t i = 0; i < tokens->n_parts; text += tokens->parts[i++].n_bytes) {
+        answer_parts_add(&state->parts, tokens->parts[i].kind, text, tokens->parts[i].n_bytes);
+        state->n_calls += tokens->parts[i].kind == PART_CALL;
+    }
+    return answer_parts_end(&state->parts, error);
 }
 
 bool api_answer_add_tokens(ApiAnswer *answer, uint32_t choice, const TokensPayload *tokens, Error *error)
@@ -61,12 +76,13 @@ bool api_answer_add_tokens(ApiAnswer *answer, uint32_t choice, const TokensPaylo
         if (!api_answer_add_logprob(answer, choice, tokens->is_prompt, &token->sample, error)) return false;
     }
     if (tokens->is_prompt) return true; /* an echoed prompt's text is there from the start */
+    if (tokens->n_parts) return add_parts(answer, choice, tokens, error);
     return !tokens->text_bytes || api_answer_add_text(answer, choice, tokens->text, tokens->text_bytes, error);
 }
 
 bool api_answer_has_delta(const ApiAnswer *answer, uint32_t choice)
 {
-    return answer->choices[choice].text.n || answer->choices[choice].logprobs[0].n;
+    return answer->choices[choice].parts.n || answer->choices[choice].logprobs[0].n;
 }
 
 static void write_head(const ApiAnswer *answer, const char *object, JsonOut *out)
@@ -92,11 +108,6 @@ static void frame_close(const ApiAnswer *answer, JsonOut *out)
     sse_data_end(out);
 }
 
-static void write_text(const ApiChoice *choice, JsonOut *out)
-{
-    json_string_n(out, choice->text.data ? choice->text.data : "", choice->text.n);
-}
-
 void api_answer_write_role(const ApiAnswer *answer, uint32_t choice, JsonOut *out)
 {
     frame_open(answer, out);
@@ -109,21 +120,39 @@ void api_answer_write_role(const ApiAnswer *answer, uint32_t choice, JsonOut *ou
 
 static void clear_delta(ApiChoice *choice)
 {
-    buffer_clear(&choice->text);
+    answer_parts_clear(&choice->parts);
     for (size_t part = 0; part < ANSWER_LOGPROB_PARTS; part++) buffer_clear(&choice->logprobs[part]);
 }
 
-void api_answer_write_delta(ApiAnswer *answer, uint32_t choice, JsonOut *out)
+/* One frame for each part; the first one has the log-probabilities. */
+static void write_part(ApiAnswer *answer, uint32_t choice, const AnswerPart *part, const char *text, bool is_first,
+                       JsonOut *out)
 {
     frame_open(answer, out);
     json_rawf(out, "{\"index\":%u,", choice);
     json_raw(out, forms[answer->kind].delta_open);
-    write_text(&answer->choices[choice], out);
+    if (answer->kind == ANSWER_CHAT)
+        api_answer_write_part(answer, choice, part, text, out);
+    else
+        json_string_n(out, text, part->n_bytes);
     json_raw(out, forms[answer->kind].delta_close);
     json_raw(out, ",\"logprobs\":");
-    api_answer_write_logprobs(answer, choice, out);
+    if (is_first)
+        api_answer_write_logprobs(answer, choice, out);
+    else
+        json_raw(out, "null");
     json_raw(out, ",\"finish_reason\":null}]");
     frame_close(answer, out);
+}
+
+void api_answer_write_delta(ApiAnswer *answer, uint32_t choice, JsonOut *out)
+{
+    const AnswerParts *parts = &answer->choices[choice].parts;
+    const AnswerPart nothing = {.kind = PART_CONTENT};
+    const char *text = parts->text.data;
+    if (!parts->n) write_part(answer, choice, &nothing, "", true, out);
+    for (uint32_t i = 0; i < parts->n; text += parts->items[i++].n_bytes)
+        write_part(answer, choice, &parts->items[i], text, !i, out);
     clear_delta(&answer->choices[choice]);
 }
 
@@ -205,7 +234,7 @@ static void write_usage(const ApiAnswer *answer, JsonOut *out)
     json_rawf(out, ",\"usage\":{\"prompt_tokens\":%u,\"completion_tokens\":%u,\"total_tokens\":%u",
               timings->prompt_tokens, timings->completion_tokens, timings->prompt_tokens + timings->completion_tokens);
     json_rawf(out, ",\"prompt_tokens_details\":{\"cached_tokens\":%u}", timings->cached_tokens);
-    json_raw(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":0}}");
+    json_rawf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}}", timings->reasoning_tokens);
 }
 
 void api_answer_write_finish(const ApiAnswer *answer, uint32_t choice, bool final, JsonOut *out)
@@ -236,12 +265,20 @@ void api_answer_write_progress(const ApiAnswer *answer, const ApiProgress *progr
     frame_close(answer, out);
 }
 
+static void write_text(const ApiChoice *choice, JsonOut *out)
+{
+    json_string_n(out, choice->parts.text.data ? choice->parts.text.data : "", choice->parts.text.n);
+}
+
 static void write_choice(const ApiAnswer *answer, uint32_t choice, JsonOut *out)
 {
     if (choice) json_raw(out, ",");
     json_rawf(out, "{\"index\":%u,", choice);
     json_raw(out, forms[answer->kind].whole_open);
-    write_text(&answer->choices[choice], out);
+    if (answer->kind == ANSWER_CHAT)
+        api_answer_write_message(answer, choice, out);
+    else
+        write_text(&answer->choices[choice], out);
     json_raw(out, forms[answer->kind].whole_close);
     json_raw(out, ",\"logprobs\":");
     api_answer_write_logprobs(answer, choice, out);

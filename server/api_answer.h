@@ -15,7 +15,8 @@ typedef enum AnswerKind { ANSWER_CHAT, ANSWER_COMPLETION } AnswerKind;
 enum { ANSWER_LOGPROB_PARTS = 4, ANSWER_ID_BYTES = 48 };
 
 typedef struct ApiChoice {
-    Buffer text;                           /* not yet written */
+    AnswerParts parts;                     /* not yet written */
+    uint32_t n_calls, n_written_calls;     /* of tools: so far, and those whose deltas are out */
     Buffer logprobs[ANSWER_LOGPROB_PARTS]; /* items without brackets; chat uses the first only */
     uint64_t offset_chars;                 /* code points of all tokens so far, for text_offset */
     bool any_token;
@@ -43,6 +44,7 @@ typedef struct ApiAnswer {
     const char *model, *fingerprint; /* borrowed */
     const Tokenizer *tokenizer;
     bool want_logprobs, include_usage, stream;
+    bool short_call_ids; /* ids of calls have 9 letters */
     uint32_t n_top_logprobs;
     uint32_t n_choices;
     ApiChoice *choices;
@@ -58,7 +60,7 @@ void api_answer_done(ApiAnswer *answer);
 LW_CHECK bool api_answer_add_text(ApiAnswer *answer, uint32_t choice, const char *text, size_t n, Error *error);
 /* Text and, when wanted, log-probabilities. */
 LW_CHECK bool api_answer_add_tokens(ApiAnswer *answer, uint32_t choice, const TokensPayload *tokens, Error *error);
-/* "stop", "length" */
+/* "stop", "length", "tool_calls" */
 const char *api_finish_name(FinishReason finish);
 /* Is there anything to write for this choice? */
 bool api_answer_has_delta(const ApiAnswer *answer, uint32_t choice);

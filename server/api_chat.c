@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST /v1/chat/completions */
 #include "server/api.h"
+#include "server/chat_answer.h"
 #include "server/chat_prompt.h"
 #include "server/generation.h"
 
@@ -8,8 +9,11 @@ static bool prepare(ApiJob *job, Error *error)
 {
     ApiParams params;
     TokenList tokens = {0};
-    bool ok = generation_read(job, API_CHAT, &params, error) && chat_prompt_tokens(job, &params, &tokens, error) &&
-              generation_add_prompt(job, &params, &tokens, "messages", json_member(job->json, "messages"), error);
+    ChatPromptEnd end;
+    bool ok = generation_read(job, API_CHAT, &params, error) &&
+              chat_prompt_tokens(job, &params, &tokens, &end, error) &&
+              generation_add_prompt(job, &params, &tokens, "messages", json_member(job->json, "messages"), error) &&
+              chat_answer_plan(job, &params, &end, error);
     token_list_done(&tokens);
     return ok;
 }

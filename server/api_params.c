@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/api_params.h"
-#include "server/api_tools.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -64,6 +63,8 @@ static const PlainField plain_fields[] = {
     {"add_generation_prompt", API_CHAT, FIELD_BOOL, AT(add_generation_prompt), 0, 0},
     {"continue_final_message", API_CHAT, FIELD_BOOL, AT(continue_final_message), 0, 0},
     {"priority", BOTH, FIELD_INT, AT(priority), -1e6, 1e6},
+    {"reasoning_budget", API_CHAT, FIELD_INT, AT(reasoning_budget), -1, MAX_TOKENS},
+    {"thinking_budget", API_CHAT, FIELD_INT, AT(reasoning_budget), -1, MAX_TOKENS},
 };
 
 static bool read_plain(const PlainField *field, const cJSON *item, ApiParams *params, Error *error)
@@ -233,13 +234,20 @@ static bool read_cache_salt(const Reader *reader, const cJSON *item)
 
 static bool read_tools(const Reader *reader, const cJSON *item)
 {
-    reader->params->tools = item;
-    return api_tools_check(item, reader->error);
+    return api_tools_read(item, &reader->params->tools, reader->error);
 }
 
 static bool read_tool_choice(const Reader *reader, const cJSON *item)
 {
-    return api_tools_read_choice(item, &reader->params->tools_are_shown, reader->error);
+    return api_tools_read_choice(item, &reader->params->tools, reader->error);
+}
+
+static bool read_parallel(const Reader *reader, const cJSON *item)
+{
+    bool parallel;
+    if (!json_get_bool(item, item->string, &parallel, reader->error)) return false;
+    reader->params->tools.one_call = !parallel;
+    return true;
 }
 
 /* "messages" and "prompt" are read by their endpoints. */
@@ -276,7 +284,7 @@ static const struct {
     {"service_tier", BOTH, read_ignored_text},
     {"metadata", BOTH, read_ignored_object},
     {"prediction", API_CHAT, read_ignored_object},
-    {"parallel_tool_calls", API_CHAT, read_ignored_bool},
+    {"parallel_tool_calls", API_CHAT, read_parallel},
     {"store", API_CHAT, read_ignored_bool},
 };
 
@@ -417,7 +425,7 @@ static bool check_together(ApiParams *params, ApiRoute route, Error *error)
     if (params->continue_final_message) params->add_generation_prompt = false;
     if (params->longwave.progress && !params->stream)
         return conflict(error, "longwave.progress", "'longwave.progress' is only for requests with 'stream': true");
-    return api_tools_check_together(params->tools, params->tools_are_shown, error);
+    return api_tools_check_together(&params->tools, error);
 }
 
 bool api_params_read(const cJSON *body, ApiRoute route, uint32_t n_vocab, ApiParams *ret_params, Error *error)
@@ -428,6 +436,7 @@ bool api_params_read(const cJSON *body, ApiRoute route, uint32_t n_vocab, ApiPar
         .max_tokens = -1,
         .max_completion_tokens = -1,
         .top_logprobs = -1,
+        .reasoning_budget = -1,
         .parse_special = true,
         .add_generation_prompt = true,
     };

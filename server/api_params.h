@@ -7,6 +7,7 @@
 #pragma once
 #include "server/api_json.h"
 #include "server/api_longwave.h"
+#include "server/api_tools.h"
 #include "scheduler/messages.h"
 
 enum {
@@ -41,8 +42,8 @@ typedef struct ApiParams {
     int64_t priority;
     ApiLongwave longwave;
     const char *cache_salt;            /* NULL: absent */
-    const cJSON *tools;                /* NULL: absent; an array */
-    bool tools_are_shown;              /* tool_choice "none" */
+    ApiTools tools;
+    int64_t reasoning_budget;          /* tokens; -1: any number */
     const char *reasoning_effort;      /* NULL: absent */
     const cJSON *chat_template_kwargs; /* NULL: absent */
     const char *stops[API_MAX_STOPS];

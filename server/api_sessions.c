@@ -104,7 +104,7 @@ static bool read_tokens(ApiJob *job, TokenList *tokens, ApiParams *params, Error
         return error_set_param(error, ERR_INVALID, n ? "prompt" : "messages",
                                "one of 'messages', 'prompt' and 'tokens' is wanted, not %u", n);
     if (!api_params_read(job->json, item[0] ? API_CHAT : API_COMPLETION, n_vocab, params, error)) return false;
-    if (item[0]) return chat_prompt_tokens(job, params, tokens, error);
+    if (item[0]) return chat_prompt_tokens(job, params, tokens, NULL, error);
     if (item[1]) return api_prompt_tokens(job, params, item[1], "prompt", tokens, error);
     return api_ids_read(item[2], "tokens", n_vocab, tokens, error);
 }

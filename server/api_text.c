@@ -35,7 +35,7 @@ static bool encode_messages(ApiJob *job, TokenList *tokens, Error *error)
 {
     ApiParams params;
     return api_params_read(job->json, API_CHAT, tok_n_vocab(job->model->tokenizer), &params, error) &&
-           chat_prompt_tokens(job, &params, tokens, error);
+           chat_prompt_tokens(job, &params, tokens, NULL, error);
 }
 
 static bool run_tokenize(ApiJob *job, Error *error)

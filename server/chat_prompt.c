@@ -33,7 +33,7 @@ bool chat_prompt_render(ApiJob *job, const ApiParams *params, ChatPrompt *ret_pr
     if (!build_kwargs(params, &kwargs, error)) return false;
     ChatInput input = {
         .messages = json_member(job->json, "messages"),
-        .tools = params->tools_are_shown ? params->tools : NULL,
+        .tools = params->tools.list,
         .kwargs = kwargs,
         .add_generation_prompt = params->add_generation_prompt,
         .continue_final_message = params->continue_final_message,
@@ -49,7 +49,37 @@ bool chat_prompt_render(ApiJob *job, const ApiParams *params, ChatPrompt *ret_pr
                            max_bytes, job->model->context);
 }
 
-bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, Error *error)
+/* The last place of the mark in text [n], or NULL. */
+static const char *find_last(const char *text, size_t n, const AnswerMarker *mark)
+{
+    size_t n_mark = strlen(mark->text);
+    for (size_t at = n_mark && n >= n_mark ? n - n_mark + 1 : 0; at-- > 0;)
+        if (!memcmp(text + at, mark->text, n_mark)) return text + at;
+    return NULL;
+}
+
+static bool opens_reasoning(const AnswerStyle *style, const char *text, size_t n)
+{
+    const char *open = find_last(text, n, &style->marks[MARK_THINK]);
+    const char *end = find_last(text, n, &style->marks[MARK_THINK_END]);
+    return open && (!end || end < open);
+}
+
+/* Does the answer go on within reasoning, which the template or the last message has begun? */
+static bool ends_in_reasoning(const ApiJob *job, const ApiParams *params, const ChatPrompt *prompt)
+{
+    const AnswerStyle *style = job->model->style;
+    if (!style || !style->has_reasoning || !prompt->n_trusted) return false;
+    if (params->continue_final_message) {
+        const cJSON *messages = json_member(job->json, "messages");
+        const cJSON *content = json_member(cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1), "content");
+        return cJSON_IsString(content) && opens_reasoning(style, content->valuestring, strlen(content->valuestring));
+    }
+    TextRange tail = prompt->trusted[prompt->n_trusted - 1];
+    return tail.end == prompt->text.n && opens_reasoning(style, prompt->text.data + tail.start, tail.end - tail.start);
+}
+
+bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, ChatPromptEnd *ret_end, Error *error)
 {
     ChatPrompt prompt;
     if (!chat_prompt_render(job, params, &prompt, error)) return false;
@@ -65,6 +95,7 @@ bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, E
     };
     bool ok = generation_check_bytes(job, prompt.text.n, "messages", error) &&
               token_memory_encode(job->server->memory, &recall, list, error);
+    if (ret_end) *ret_end = (ChatPromptEnd){.in_reasoning = ends_in_reasoning(job, params, &prompt)};
     chat_prompt_done(&prompt);
     return ok;
 }

@@ -6,5 +6,12 @@
 
 /* Normalises job->json's messages and renders them. The caller ends *ret_prompt with chat_prompt_done. */
 LW_CHECK bool chat_prompt_render(ApiJob *job, const ApiParams *params, ChatPrompt *ret_prompt, Error *error);
-/* The same down to ids; special tokens of the template are recognised, text of the messages stays text. */
-LW_CHECK bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, Error *error);
+/* What the answer to a prompt begins in. */
+typedef struct ChatPromptEnd {
+    bool in_reasoning;
+} ChatPromptEnd;
+
+/* The same down to ids; special tokens of the template are recognised, text of the messages stays text. ret_end may be
+ * NULL. */
+LW_CHECK bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, ChatPromptEnd *ret_end,
+                                 Error *error);

@@ -130,6 +130,7 @@ static void on_choice_done(Generation *generation, uint32_t choice, FinishReason
     ApiChoice *state = &generation->answer.choices[choice];
     if (state->done) return;
     state->done = true;
+    if (finish == FINISH_STOP && state->n_calls) finish = FINISH_TOOL_CALLS;
     state->finish = finish;
     if (generation->ids) answer_ids_keep(&generation->ids[choice], generation->server->memory);
     generation->server->metrics.finished[finish]++;
@@ -168,6 +169,7 @@ static void add_timings(RequestTimings *sum, const RequestTimings *timings)
     sum->prompt_tokens += timings->prompt_tokens;
     sum->cached_tokens += timings->cached_tokens;
     sum->completion_tokens += timings->completion_tokens;
+    sum->reasoning_tokens += timings->reasoning_tokens;
     sum->n_preempted += timings->n_preempted;
     attention_stats_add(&sum->attention, &timings->attention);
     sum->n_audited += timings->n_audited;

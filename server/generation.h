@@ -22,6 +22,7 @@ typedef struct GenerationPlan {
     ApiAttention attention;
     bool stream, include_usage, want_logprobs, progress;
     uint32_t n_top_logprobs;
+    bool short_call_ids;
     PromptMap *map;    /* of the first prompt */
     const char *model; /* one of the served names */
     char request_id[130];

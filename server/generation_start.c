@@ -67,6 +67,7 @@ static void fill_answer(Generation *generation, const ApiJob *job, const Generat
     answer->n_top_logprobs = plan->n_top_logprobs;
     answer->include_usage = plan->include_usage;
     answer->stream = plan->stream;
+    answer->short_call_ids = plan->short_call_ids;
     answer->n_choices = plan->n_requests * plan->n_choices;
 }
 
@@ -120,7 +121,7 @@ static bool open_stream(Generation *generation, Error *error)
     generation_begin_frames(&out, &frames);
     for (uint32_t i = 0; i < generation->answer.n_choices; i++) {
         if (generation->answer.kind == ANSWER_CHAT) api_answer_write_role(&generation->answer, i, &out);
-        if (generation->answer.choices[i].text.n) api_answer_write_delta(&generation->answer, i, &out);
+        if (generation->answer.choices[i].parts.n) api_answer_write_delta(&generation->answer, i, &out);
     }
     bool ok = json_end(&out, error) && exchange_stream_begin(generation->exchange, error);
     generation->last_write_usec = clock_now_usec();

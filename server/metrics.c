@@ -250,7 +250,8 @@ static void write_server(Page *page, const Metrics *metrics)
                                                        [METRICS_SHUTDOWN] = "shutdown",
                                                        [METRICS_FAILURE] = "failure"};
     head(page, "vllm:request_success_total", "counter", "Finished choices.");
-    labelled(page, "vllm:request_success_total", "finished_reason", "stop", (double)metrics->finished[FINISH_STOP]);
+    labelled(page, "vllm:request_success_total", "finished_reason", "stop",
+             (double)(metrics->finished[FINISH_STOP] + metrics->finished[FINISH_TOOL_CALLS]));
     labelled(page, "vllm:request_success_total", "finished_reason", "length", (double)metrics->finished[FINISH_LENGTH]);
     head(page, "longwave_requests_aborted_total", "counter", "Requests that did not come to their end, by reason.");
     for (size_t i = 0; i < METRICS_ABORTS; i++)

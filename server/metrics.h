@@ -44,7 +44,7 @@ typedef enum MetricsAbort {
 typedef struct Metrics {
     uint64_t responses[METRICS_MAX_STATUS]; /* by HTTP status */
     uint64_t rejected[HTTP_ERR_COUNT];      /* answers by ErrorCode or HttpErrorKind */
-    uint64_t finished[2];                   /* choices, by FinishReason */
+    uint64_t finished[FINISH_REASONS];      /* choices, by FinishReason */
     uint64_t aborted[METRICS_ABORTS];
     uint64_t unknown_fields;
     uint32_t open_generations;

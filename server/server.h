@@ -5,7 +5,7 @@
  * Everything runs on the thread that runs the loop.
  */
 #pragma once
-#include "engine/text/chat_template.h"
+#include "engine/text/answer_style.h"
 #include "scheduler/worker.h"
 #include "server/api_longwave.h"
 #include <uv.h>
@@ -58,6 +58,7 @@ typedef struct ServedModel {
     uint32_t context, trained_context; /* beyond the trained one only with packed positions */
     const Tokenizer *tokenizer;
     const ChatTemplate *chat_template; /* NULL: the model has none */
+    const AnswerStyle *style;          /* NULL: answers are text */
     ServedPolicies policies;           /* by PolicyId */
     uint32_t audit_interval;           /* of requests that select; 0: none */
 } ServedModel;

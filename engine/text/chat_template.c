@@ -25,7 +25,7 @@ typedef struct Wishes {
 
 struct ChatTemplate {
     JinjaProgram *program;
-    char *bos, *eos;
+    char *source, *bos, *eos;
     Wishes wishes;
 };
 
@@ -435,9 +435,10 @@ bool chat_template_new(const char *source, size_t n, const char *bos, const char
     ChatTemplate *t = calloc(1, sizeof *t);
     if (!t) return error_set(error, ERR_NO_MEMORY, "no memory for a chat template");
     if (!jinja_parse(source, n, &t->program, error)) goto fail;
+    t->source = strndup(source, n);
     t->bos = strdup(bos);
     t->eos = strdup(eos);
-    if (!t->bos || !t->eos) {
+    if (!t->source || !t->bos || !t->eos) {
         (void)error_set(error, ERR_NO_MEMORY, "no memory for a chat template");
         goto fail;
     }
@@ -449,10 +450,16 @@ fail:
     return false;
 }
 
+const char *chat_template_source(const ChatTemplate *t)
+{
+    return t->source;
+}
+
 void chat_template_free(ChatTemplate *t)
 {
     if (!t) return;
     jinja_program_free(t->program);
+    free(t->source);
     free(t->bos);
     free(t->eos);
     free(t);

@@ -16,6 +16,18 @@ typedef struct ChatTemplate ChatTemplate;
 LW_CHECK bool chat_template_new(const char *source, size_t n, const char *bos, const char *eos,
                                 ChatTemplate **ret_template, Error *error);
 void chat_template_free(ChatTemplate *chat_template);
+const char *chat_template_source(const ChatTemplate *chat_template);
+
+enum { CHAT_SHOWN_BYTES = 64 };
+
+/* What a template makes of a tool and of a call of it; found out by rendering. */
+typedef struct ChatCallShown {
+    bool shows_tools, shows_call;
+    /* Of an assistant's turn that is a call in JSON: from the turn's begin to its brace, and what is behind it. */
+    char before[CHAT_SHOWN_BYTES], after[CHAT_SHOWN_BYTES];
+    size_t n_before;
+} ChatCallShown;
+LW_CHECK bool chat_template_try_tools(const ChatTemplate *chat_template, ChatCallShown *ret_shown, Error *error);
 
 typedef struct ChatInput {
     const cJSON *messages; /* array of objects, as the API takes them */

@@ -36,6 +36,7 @@ typedef struct Serve {
     ServedModel model;
     const char *names[MAX_NAMES];
     ServedPolicy policies[ROLES_MAX_POLICIES];
+    AnswerStyle style;
     char alias[512], fingerprint[24];
     GgufWatch *watch; /* between loading and the begin of model_watch */
     ModelWatch model_watch;
@@ -141,7 +142,9 @@ static bool describe_model(Serve *serve, Error *error)
     serve->model.chat_template = engine_chat_template(engine);
     if (engine_chat_template_error(engine))
         log_warn("chat template ignored: %s", engine_chat_template_error(engine)->text);
-    return true;
+    serve->model.style = &serve->style;
+    return answer_style_find(serve->model.chat_template, serve->model.tokenizer, serve->config.tool_format,
+                             serve->config.reasoning_format, &serve->style, error);
 }
 
 static void on_load_progress(void *arg, double fraction)

@@ -43,7 +43,9 @@ static bool prepare_chat(ApiJob *job, Error *error)
 {
     ApiParams params;
     TokenList tokens = {0};
-    bool ok = generation_read(job, API_CHAT, &params, error) && chat_prompt_tokens(job, &params, &tokens, error) &&
+    ChatPromptEnd end;
+    bool ok = generation_read(job, API_CHAT, &params, error) &&
+              chat_prompt_tokens(job, &params, &tokens, &end, error) &&
               generation_add_prompt(job, &params, &tokens, "messages", json_member(job->json, "messages"), error);
     token_list_done(&tokens);
     return ok;

@@ -206,14 +206,43 @@ Test(api_params, logprobs_have_two_forms)
     cJSON_Delete(body.json);
 }
 
-#define TOOL "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}"
+#define NAMED(name)                                                                                                    \
+    "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"parameters\":{\"type\":\"object\"},\"strict\":true}" \
+                                                            "}"
+#define TOOL NAMED("f")
+#define ALLOWED(mode, tool)                                                                                            \
+    "{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"" mode "\",\"tools\":[" tool "]}}"
 
-Test(api_params, tools_are_shown_when_no_call_may_come_back)
+Test(api_params, a_choice_says_which_tools_may_be_called)
 {
-    Body body = read_body("{\"tools\":[" TOOL "," TOOL "],\"tool_choice\":\"none\"}", API_CHAT);
-    cr_assert(body.ok, "%s", body.error.text);
-    cr_expect(body.params.tools_are_shown && cJSON_GetArraySize(body.params.tools) == 2);
-    cJSON_Delete(body.json);
+    static const struct {
+        const char *choice;
+        ToolChoice is;
+        bool may_call, f, g;
+    } cases[] = {
+        {"\"auto\"", TOOLS_AUTO, true, true, true},
+        {"\"none\"", TOOLS_NONE, false, true, true},
+        {"null", TOOLS_AUTO, true, true, true},
+        {ALLOWED("auto", NAMED("g")), TOOLS_AUTO, true, false, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "{\"parallel_tool_calls\":%s,\"tool_choice\":%s,\"tools\":[" TOOL "," NAMED("g") "]}",
+                 i ? "false" : "true", cases[i].choice);
+        Body body = read_body(text, API_CHAT);
+        cr_assert(body.ok, "%s: %s", text, body.error.text);
+        const ApiTools *tools = &body.params.tools;
+        cr_expect(tools->choice == cases[i].is && api_tools_may_call(tools) == cases[i].may_call);
+        cr_expect_eq(api_tools_allows(tools, tools->list->child), cases[i].f);
+        cr_expect_eq(api_tools_allows(tools, tools->list->child->next), cases[i].g);
+        cr_expect_eq(tools->one_call, i > 0);
+        cJSON_Delete(body.json);
+    }
+}
+
+Test(api_params, tools_have_a_form)
+{
     refuse("{\"tools\":{}}", API_CHAT, ERR_INVALID, "tools");
     refuse("{\"tools\":[1],\"tool_choice\":\"none\"}", API_CHAT, ERR_INVALID, "tools[0]");
     refuse("{\"tools\":[{}],\"tool_choice\":\"none\"}", API_CHAT, ERR_INVALID, "tools[0].type");
@@ -222,8 +251,21 @@ Test(api_params, tools_are_shown_when_no_call_may_come_back)
            "tools[0].function.name");
     refuse("{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":[]}}]}", API_CHAT,
            ERR_INVALID, "tools[0].function.parameters");
+    refuse("{\"tools\":[" NAMED("f g") "]}", API_CHAT, ERR_INVALID, "tools[0].function.name");
+    refuse("{\"tools\":[" TOOL "," TOOL "]}", API_CHAT, ERR_INVALID, "tools[1].function.name");
+    refuse("{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":1}}]}", API_CHAT, ERR_INVALID,
+           "tools[0].function.strict");
     refuse("{\"tool_choice\":\"a|\"}", API_CHAT, ERR_INVALID, "tool_choice");
     refuse("{\"tool_choice\":1}", API_CHAT, ERR_INVALID, "tool_choice");
+    refuse("{\"tool_choice\":\"required\"}", API_CHAT, ERR_INVALID, "tool_choice");
+    refuse("{\"tool_choice\":{\"type\":\"function\"}}", API_CHAT, ERR_INVALID, "tool_choice.function");
+    refuse("{\"tools\":[" TOOL "],\"tool_choice\":" NAMED("g") "}", API_CHAT, ERR_INVALID, "tool_choice.function.name");
+    refuse("{\"tools\":[" TOOL "],\"tool_choice\":" ALLOWED("auto", NAMED("g")) "}", API_CHAT, ERR_INVALID,
+           "tool_choice.allowed_tools.tools");
+    refuse("{\"tools\":[" TOOL "],\"tool_choice\":" ALLOWED("auto", "") "}", API_CHAT, ERR_INVALID,
+           "tool_choice.allowed_tools.tools");
+    refuse("{\"tools\":[" TOOL "],\"tool_choice\":" ALLOWED("any time", TOOL) "}", API_CHAT, ERR_INVALID,
+           "tool_choice.allowed_tools.mode");
 }
 
 static const ServedPolicy sparse_policies[] = {{"dense", NULL}, {"dense", "half"}, {"lserve-8k", NULL}};
@@ -384,11 +426,9 @@ Test(api_params, what_would_change_the_answer_is_refused)
     static const struct {
         const char *body, *param;
     } cases[] = {
-        {"{\"tools\":[" TOOL "]}", "tools"},
-        {"{\"tools\":[" TOOL "],\"tool_choice\":\"auto\"}", "tools"},
         {"{\"tools\":[{\"type\":\"retrieval\"}]}", "tools[0].type"},
-        {"{\"tool_choice\":\"required\"}", "tool_choice"},
-        {"{\"tool_choice\":{\"type\":\"function\"}}", "tool_choice"},
+        {"{\"tools\":[" TOOL "],\"tool_choice\":\"required\"}", "tool_choice"},
+        {"{\"tools\":[" TOOL "],\"tool_choice\":" TOOL "}", "tool_choice"},
         {"{\"response_format\":{\"type\":\"json_object\"}}", "response_format"},
         {"{\"response_format\":\"text\"}", "response_format"},
         {"{\"grammar\":\"root ::= x\"}", "grammar"},

@@ -217,7 +217,7 @@ Test(generation, bad_requests_name_their_fault)
         {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{}]}", "\"param\":\"tools[0].type\"",
          400},
         {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tool_choice\":\"required\"}",
-         "\"code\":\"unsupported\"", 400},
+         "\"param\":\"tool_choice\"", 400},
         {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"longwave\":{\"attention\":\"sparse\"}}",
          "this server has 'dense', 'dense' with roles 'half'", 400},
         {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":600}", "context_length_exceeded",

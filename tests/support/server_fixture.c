@@ -22,6 +22,7 @@ struct Fixture {
     Gguf *gguf;
     Tokenizer *tokenizer;
     ChatTemplate *chat_template;
+    AnswerStyle style;
     ServedModel model;
 };
 
@@ -59,6 +60,8 @@ static void load_model(Fixture *fixture)
     need(gguf_get_string(fixture->gguf, "tokenizer.chat_template", &source, &error), "template", &error);
     need(chat_template_new(source.data, source.n, "", "<|im_end|>", &fixture->chat_template, &error), "template",
          &error);
+    need(answer_style_find(fixture->chat_template, fixture->tokenizer, NULL, NULL, &fixture->style, &error), "style",
+         &error);
     fixture->model = (ServedModel){
         .names = names,
         .n_names = 3,
@@ -72,6 +75,7 @@ static void load_model(Fixture *fixture)
         .context = 512,
         .tokenizer = fixture->tokenizer,
         .chat_template = fixture->chat_template,
+        .style = &fixture->style,
         .policies = {policies, 2, 0},
     };
 }

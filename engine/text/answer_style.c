@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/text/answer_style.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The first row whose signs a template shows is its format; the last one is everybody else's. */
+static const ToolFormat formats[] = {
+    {.name = "qwen3-coder",
+     .signs = {"<tool_call>", "<function="},
+     .body = CALL_XML,
+     .marks = {[MARK_CALL] = "<tool_call>", [MARK_CALL_ALSO] = "<function=", [MARK_CALL_END] = "</tool_call>"},
+     .before = "\n"},
+    {.name = "hermes",
+     .signs = {"<tool_call>"},
+     .lacks = "<arg_key>",
+     .body = CALL_JSON,
+     .marks = {[MARK_CALL] = "<tool_call>", [MARK_CALL_END] = "</tool_call>"},
+     .before = "\n",
+     .arguments = "arguments"},
+    {.name = "mistral",
+     .signs = {"[TOOL_CALLS]"},
+     .body = CALL_NAMED,
+     .marks = {[MARK_CALL] = "[TOOL_CALLS]", [MARK_ARGUMENTS] = "[ARGS]", [MARK_CALL_ID] = "[CALL_ID]"},
+     .before = "",
+     .arguments = "arguments"},
+    {.name = "gemma",
+     .signs = {"<start_function_call>"},
+     .body = CALL_GEMMA,
+     .marks =
+         {[MARK_CALL] = "<start_function_call>", [MARK_CALL_END] = "<end_function_call>", [MARK_QUOTE] = "<escape>"},
+     .before = "\n"},
+    {.name = "gemma4",
+     .signs = {"<|tool_call>"},
+     .body = CALL_GEMMA,
+     .marks = {[MARK_CALL] = "<|tool_call>", [MARK_CALL_END] = "<tool_call|>", [MARK_QUOTE] = "<|\"|>"},
+     .before = "\n"},
+    {.name = "lfm2",
+     .signs = {"<|tool_list_start|>"},
+     .body = CALL_PYTHON,
+     .marks = {[MARK_CALL] = "<|tool_call_start|>", [MARK_CALL_END] = "<|tool_call_end|>"},
+     .before = "\n"},
+    {.name = "llama3-json",
+     .signs = {"<|start_header_id|>", "\"parameters\""},
+     .lacks = "<function=",
+     .body = CALL_JSON,
+     .bare = '{',
+     .marks = {[MARK_CALL] = "<|python_tag|>"},
+     .before = "",
+     .arguments = "parameters"},
+    {.name = "pythonic", .signs = {"[func_name1("}, .body = CALL_PYTHON, .bare = '[', .before = ""},
+    {.name = "generic", .body = CALL_JSON, .bare = '{', .before = "\n", .arguments = "arguments"},
+};
+
+enum { N_FORMATS = sizeof formats / sizeof *formats };
+
+static const struct {
+    const char *name, *open, *close;
+} thoughts[] = {
+    {"think", "<think>", "</think>"},
+    {"mistral", "[THINK]", "[/THINK]"},
+    {"gemma4", "<|channel>thought\n", "<channel|>"},
+    {"cohere", "<|START_THINKING|>", "<|END_THINKING|>"},
+    {"seed", "<seed:think>", "</seed:think>"},
+};
+
+enum { N_THOUGHTS = sizeof thoughts / sizeof *thoughts };
+
+static bool is_auto(const char *name)
+{
+    return !name || !*name || !strcmp(name, "auto");
+}
+
+static bool has_signs(const ToolFormat *format, const char *source)
+{
+    for (size_t i = 0; i < sizeof format->signs / sizeof *format->signs; i++)
+        if (format->signs[i] && !strstr(source, format->signs[i])) return false;
+    return !format->lacks || !strstr(source, format->lacks);
+}
+
+static const ToolFormat *find_format(const char *source)
+{
+    for (size_t i = 0; i < N_FORMATS; i++)
+        if (has_signs(&formats[i], source)) return &formats[i];
+    return &formats[N_FORMATS - 1];
+}
+
+static bool name_format(const char *name, const ToolFormat **ret_format, Error *error)
+{
+    for (size_t i = 0; i < N_FORMATS; i++)
+        if (!strcmp(formats[i].name, name)) {
+            *ret_format = &formats[i];
+            return true;
+        }
+    return error_set_param(error, ERR_INVALID, "tool_format", "tool_format '%.40s' is not known", name);
+}
+
+static void set_mark(AnswerStyle *style, AnswerMark mark, const char *text, size_t n, const Tokenizer *tokenizer)
+{
+    AnswerMarker *marker = &style->marks[mark];
+    *marker = (AnswerMarker){.id = TOK_NONE};
+    if (!text || !n || n >= sizeof marker->text) return;
+    memcpy(marker->text, text, n);
+    if (tokenizer) marker->id = tok_find(tokenizer, text, n);
+    marker->is_control = marker->id != TOK_NONE && tok_is_special(tokenizer, marker->id);
+    if (marker->is_control) {
+        marker->n = 2;
+        marker->bytes[0] = ANSWER_CONTROL;
+        marker->bytes[1] = (char)('0' + mark);
+    } else {
+        marker->n = (uint32_t)n;
+        memcpy(marker->bytes, text, n);
+    }
+}
+
+static void set_text(AnswerStyle *style, AnswerMark mark, const char *text, const Tokenizer *tokenizer)
+{
+    set_mark(style, mark, text, text ? strlen(text) : 0, tokenizer);
+}
+
+/* A model thinks if its template ends thoughts, or if its vocabulary has both marks. */
+static bool find_thoughts(AnswerStyle *style, const char *source, const char *name, const Tokenizer *tokenizer,
+                          Error *error)
+{
+    bool is_known = is_auto(name) || !strcmp(name, "none");
+    for (size_t i = 0; i < N_THOUGHTS && !style->has_reasoning; i++) {
+        const char *open = thoughts[i].open, *close = thoughts[i].close;
+        bool is_named = !is_auto(name) && !strcmp(name, thoughts[i].name);
+        bool is_shown =
+            is_auto(name) && (strstr(source, close) || (tok_find(tokenizer, open, strlen(open)) != TOK_NONE &&
+                                                        tok_find(tokenizer, close, strlen(close)) != TOK_NONE));
+        is_known |= is_named;
+        if (!is_named && !is_shown) continue;
+        style->has_reasoning = true;
+        set_text(style, MARK_THINK, open, tokenizer);
+        set_text(style, MARK_THINK_END, close, tokenizer);
+    }
+    return is_known ||
+           error_set_param(error, ERR_INVALID, "reasoning_format", "reasoning_format '%.40s' is not known", name);
+}
+
+/*
+ * What stands around a call in JSON that a template of no known format shows: a mark before its brace, one behind it.
+ * Several words before or behind are no mark.
+ */
+static void read_marks(AnswerStyle *style, const ChatCallShown *shown, const Tokenizer *tokenizer)
+{
+    size_t n = shown->n_before, begin = 0, end = 0;
+    while (begin < n && (shown->before[begin] == ' ' || shown->before[begin] == '\n')) begin++;
+    while (n > begin && (shown->before[n - 1] == ' ' || shown->before[n - 1] == '\n' || shown->before[n - 1] == '['))
+        n--;
+    if (n == begin || !strchr("<[|", shown->before[begin]) || memchr(shown->before + begin, ' ', n - begin)) return;
+    const char *after = shown->after;
+    while (*after == ' ' || *after == '\n' || *after == ']') after++;
+    while (after[end] && !strchr(">] \n", after[end])) end++;
+    if (after[end] && strchr(">]", after[end])) end++;
+    style->bare = 0;
+    set_mark(style, MARK_CALL, shown->before + begin, n - begin, tokenizer);
+    if (end && strchr("<[|", *after) && !tok_is_end(tokenizer, tok_find(tokenizer, after, end)))
+        set_mark(style, MARK_CALL_END, after, end, tokenizer);
+}
+
+bool answer_style_find(const ChatTemplate *chat_template, const Tokenizer *tokenizer, const char *tool_format,
+                       const char *reasoning, AnswerStyle *ret_style, Error *error)
+{
+    const char *source = chat_template ? chat_template_source(chat_template) : "";
+    AnswerStyle style = {.format = find_format(source)};
+    if (!is_auto(tool_format) && !name_format(tool_format, &style.format, error)) return false;
+    style.bare = style.format->bare;
+    for (int mark = 0; mark < ANSWER_MARKS; mark++)
+        set_text(&style, (AnswerMark)mark, style.format->marks[mark], tokenizer);
+    if (!find_thoughts(&style, source, reasoning, tokenizer, error)) return false;
+    if (chat_template) {
+        ChatCallShown shown;
+        if (!chat_template_try_tools(chat_template, &shown, error)) return false;
+        style.shows_tools = shown.shows_tools;
+        style.shows_calls = shown.shows_call;
+        if (is_auto(tool_format) && style.format->bare && !style.marks[MARK_CALL].n && shown.shows_call)
+            read_marks(&style, &shown, tokenizer);
+    }
+    *ret_style = style;
+    return true;
+}
+
+AnswerMark answer_style_control(const AnswerStyle *style, uint32_t id)
+{
+    for (int mark = 0; mark < ANSWER_MARKS; mark++)
+        if (style->marks[mark].is_control && style->marks[mark].id == id) return (AnswerMark)mark;
+    return ANSWER_MARKS;
+}

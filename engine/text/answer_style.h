@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a model writes what is not plain text: where it thinks, how it calls tools. Found out once, from its chat
+ * template and vocabulary, or named by options. Immutable then; any thread.
+ */
+#pragma once
+#include "engine/text/answer_parts.h"
+#include "engine/text/chat_template.h"
+
+/* How a call is written between its markers. */
+typedef enum CallBody {
+    CALL_JSON,   /* {"name": ..., "arguments": {...}}, or a list of these */
+    CALL_NAMED,  /* name ARGS {...}, or such a list */
+    CALL_XML,    /* <function=name> <parameter=key> value </parameter> ... </function> */
+    CALL_PYTHON, /* [name(key=value, ...), ...] */
+    CALL_GEMMA,  /* call:name{key:value,...} */
+} CallBody;
+
+typedef enum AnswerMark {
+    MARK_THINK,     /* reasoning begins */
+    MARK_THINK_END, /* and ends */
+    MARK_CALL,      /* a call, or a list of calls */
+    MARK_CALL_ALSO, /* some models leave the first one out */
+    MARK_CALL_END,
+    MARK_ARGUMENTS, /* CALL_NAMED: between name and arguments */
+    MARK_CALL_ID,   /* CALL_NAMED: before an id, which is between name and arguments */
+    MARK_QUOTE,     /* CALL_GEMMA: around texts */
+    ANSWER_MARKS
+} AnswerMark;
+
+/* A row of the table of formats. */
+typedef struct ToolFormat {
+    const char *name;
+    const char *signs[3]; /* the template has all of these */
+    const char *lacks;    /* and not this; NULL: nothing */
+    CallBody body;
+    char bare;                       /* a call may also begin an answer with this byte, without a mark; 0: no */
+    const char *marks[ANSWER_MARKS]; /* of calls; NULL: there is none */
+    const char *before;              /* stands between content and the first call, belongs to neither; "" */
+    const char *arguments;           /* CALL_JSON: the key of the arguments */
+} ToolFormat;
+
+enum { ANSWER_MARK_MAX_BYTES = 48 };
+
+/* A mark as the parser meets it: its text, or, where it is a control token, ANSWER_CONTROL and its number. */
+typedef struct AnswerMarker {
+    char bytes[ANSWER_MARK_MAX_BYTES];
+    uint32_t n;                       /* 0: there is none */
+    uint32_t id;                      /* the token, control or user-defined, whose text it is; TOK_NONE */
+    bool is_control;                  /* the token alone counts */
+    char text[ANSWER_MARK_MAX_BYTES]; /* as in the template */
+} AnswerMarker;
+
+typedef struct AnswerStyle {
+    const ToolFormat *format; /* never NULL */
+    char bare;                /* as the format's; 0 when the template shows a mark */
+    bool shows_tools;         /* the template does */
+    bool shows_calls;         /* and the calls in a conversation */
+    bool has_reasoning;
+    AnswerMarker marks[ANSWER_MARKS];
+} AnswerStyle;
+
+/*
+ * chat_template may be NULL. tool_format, reasoning: names of rows, "auto" or NULL to find out; reasoning also "none".
+ * ERR_INVALID names an unknown one by its option.
+ */
+LW_CHECK bool answer_style_find(const ChatTemplate *chat_template, const Tokenizer *tokenizer, const char *tool_format,
+                                const char *reasoning, AnswerStyle *ret_style, Error *error);
+/* The mark whose control token it is, or ANSWER_MARKS. */
+AnswerMark answer_style_control(const AnswerStyle *style, uint32_t id);

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/text/chat_template.h"
+#include "engine/text/tool_call.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { TRY_BYTES = 1 << 20 };
+
+static const char tools_json[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"nEeDlE\",\"description\":\"d\",\"parameters\":{\"type\":"
+    "\"object\",\"properties\":{\"other\":{\"type\":\"string\",\"description\":\"d\"}},\"required\":[]}}}]";
+static const char user_json[] = "[{\"role\":\"user\",\"content\":\"u\"}]";
+static const char call_json[] =
+    "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":"
+    "\"function\",\"function\":{\"name\":\"nEeDlE\",\"arguments\":{\"kEy\":\"v\"}}}]}]";
+
+/* *text stays empty when the template refuses. */
+static bool render(const ChatTemplate *t, const char *messages, bool tools, bool prompts, Buffer *text, Error *error)
+{
+    cJSON *json = cJSON_Parse(messages), *list = tools ? cJSON_Parse(tools_json) : NULL;
+    ChatInput input = {.messages = json, .tools = list, .add_generation_prompt = prompts};
+    ChatPrompt prompt;
+    Error refusal = {0};
+    buffer_init(text, TRY_BYTES);
+    if (!json || (tools && !list)) {
+        (void)error_set(&refusal, ERR_NO_MEMORY, "no memory to try a chat template");
+    } else if (chat_template_render(t, &input, TRY_BYTES, &prompt, &refusal)) {
+        (void)!buffer_append(text, prompt.text.data, prompt.text.n, &refusal);
+        chat_prompt_done(&prompt);
+    }
+    cJSON_Delete(json);
+    cJSON_Delete(list);
+    if (refusal.code != ERR_NO_MEMORY) return true;
+    *error = refusal;
+    return false;
+}
+
+static const char *text_of(const Buffer *buffer)
+{
+    return buffer->data ? buffer->data : "";
+}
+
+static const char *end_of_object(const char *text)
+{
+    JsonScan scan = {0};
+    for (; *text; text++)
+        if (json_scan(&scan, *text) == SCAN_LAST) return text + 1;
+    return NULL;
+}
+
+/* turn: what an assistant's turn shows. */
+static void read_call(const char *turn, ChatCallShown *shown)
+{
+    const char *name = strstr(turn, "\"name\""), *brace = name;
+    while (brace && brace > turn && *brace != '{') brace--;
+    const char *end = brace && *brace == '{' ? end_of_object(brace) : NULL;
+    if (!end || (size_t)(brace - turn) >= sizeof shown->before) return;
+    shown->n_before = (size_t)(brace - turn);
+    memcpy(shown->before, turn, shown->n_before);
+    snprintf(shown->after, sizeof shown->after, "%s", end);
+}
+
+bool chat_template_try_tools(const ChatTemplate *t, ChatCallShown *ret_shown, Error *error)
+{
+    ChatCallShown shown = {0};
+    Buffer with_tools, prompt, call;
+    bool ok = render(t, user_json, true, true, &with_tools, error);
+    ok = render(t, user_json, false, true, &prompt, ok ? error : &(Error){0}) && ok;
+    ok = render(t, call_json, false, false, &call, ok ? error : &(Error){0}) && ok;
+    shown.shows_tools = strstr(text_of(&with_tools), "nEeDlE") != NULL;
+    shown.shows_call = strstr(text_of(&call), "nEeDlE") && strstr(text_of(&call), "kEy");
+    if (shown.shows_call && prompt.n && !strncmp(text_of(&call), text_of(&prompt), prompt.n))
+        read_call(text_of(&call) + prompt.n, &shown);
+    buffer_done(&with_tools);
+    buffer_done(&prompt);
+    buffer_done(&call);
+    if (ok) *ret_shown = shown;
+    return ok;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of the answer parser: the body of one call, or of a list of calls, byte by byte. Each form of writing is a row
+ * {begin, feed}; all of them tell a call's name once it is one of the tools', and from then on its arguments as JSON.
+ */
+#pragma once
+#include "engine/text/answer_parser.h"
+
+typedef enum CallStep {
+    CALL_MORE,   /* taken */
+    CALL_OVER,   /* taken, and it was the last one */
+    CALL_BEFORE, /* not taken: the byte before was the last one */
+    CALL_NOT,    /* not taken, and what came since the last call is none */
+} CallStep;
+
+/* Where one JSON value ends. */
+typedef struct JsonScan {
+    uint32_t depth;
+    bool begun, in_text, escaped, is_plain; /* plain: a number or a word */
+} JsonScan;
+
+typedef enum ScanStep { SCAN_MORE, SCAN_LAST, SCAN_BEFORE, SCAN_NOT } ScanStep;
+ScanStep json_scan(JsonScan *scan, char byte);
+
+typedef struct ToolCall {
+    const AnswerPlan *plan;
+    AnswerParts *parts; /* of the push under way */
+    CallBody body;
+    uint8_t state, level, key_kind;
+    bool is_list, is_named, is_over, has_arguments, is_first, skips_line;
+    const ToolSpec *tool; /* of the call that is written; NULL: not known yet */
+    uint32_t n_calls;
+    JsonScan scan;
+    char quote;          /* Python: what ends the text */
+    uint32_t code, high; /* of an escape: its digits so far, and the first half of a pair */
+    uint8_t n_digits;
+    Buffer word, name, held; /* a key, mark or value; the name; arguments that came before it */
+} ToolCall;
+
+/* A body begins; the object is used again and again. */
+void tool_call_begin(ToolCall *call, CallBody body);
+CallStep tool_call_feed(ToolCall *call, char byte);
+
+/* ---- for the rows ---- */
+
+void tool_call_begin_json(ToolCall *call);
+CallStep tool_call_feed_json(ToolCall *call, char byte);
+CallStep tool_call_feed_named(ToolCall *call, char byte);
+CallStep tool_call_feed_xml(ToolCall *call, char byte);
+void tool_call_begin_xml_name(ToolCall *call); /* behind its mark */
+CallStep tool_call_feed_python(ToolCall *call, char byte);
+CallStep tool_call_feed_gemma(ToolCall *call, char byte);
+
+/* Appends to a word that is never longer than 'max'; false: it would be. */
+bool tool_call_spell(ToolCall *call, Buffer *word, char byte, size_t max);
+bool tool_call_word_is(const Buffer *word, const char *text);
+/* May the word become this text? */
+bool tool_call_word_begins(const Buffer *word, const char *text, size_t n);
+/* call->name is complete. false: no such tool. */
+bool tool_call_name_done(ToolCall *call);
+void tool_call_arguments(ToolCall *call, const char *text, size_t n);
+void tool_call_escaped(ToolCall *call, const char *text, size_t n);
+/* The code point in UTF-8, as it stands in a JSON string. */
+void tool_call_code_point(ToolCall *call, uint32_t code, bool escaped);
+bool tool_call_is_blank(char byte);
+int tool_call_hex(char byte); /* -1: no digit */
+/* What breaks off: a call whose name is told ends there, any other is none. */
+CallStep tool_call_broken(const ToolCall *call);

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/text/tool_call.h"
+
+#include <string.h>
+
+/*
+ * [name(key=value, ...), ...] with Python's literals, and call:name{key:value,...} with texts between marks: the same
+ * literals, other signs around them. All becomes JSON as it comes.
+ */
+enum {
+    PY_PREFIX, /* call: */
+    PY_ITEM,
+    PY_NAME,
+    PY_KEY,
+    PY_IN_KEY,
+    PY_VALUE, /* between the words of a value */
+    PY_WORD,
+    PY_QUOTE, /* within the mark before a text */
+    PY_TEXT,
+    PY_ESCAPE,
+    PY_HEX,
+    PY_NEXT,
+};
+
+enum { MAX_WORD_BYTES = 4096 };
+
+static const char prefix[] = "call:";
+
+typedef struct Signs {
+    char open, close, is;
+} Signs;
+
+static Signs signs_of(const ToolCall *call)
+{
+    return call->body == CALL_GEMMA ? (Signs){'{', '}', ':'} : (Signs){'(', ')', '='};
+}
+
+static bool is_letter(char byte)
+{
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
+           byte == '_' || (byte & 0x80);
+}
+
+static bool is_name_byte(char byte)
+{
+    return is_letter(byte) || (byte && strchr("-.:/", byte));
+}
+
+static bool is_word_byte(char byte)
+{
+    return is_letter(byte) || (byte && strchr("+-.", byte));
+}
+
+static CallStep go(ToolCall *call, int state)
+{
+    call->state = (uint8_t)state;
+    return CALL_MORE;
+}
+
+static CallStep broken(ToolCall *call)
+{
+    return call->tool ? CALL_BEFORE : CALL_NOT;
+}
+
+/* ---- around the values ---- */
+
+static CallStep take_prefix(ToolCall *call, char byte)
+{
+    if (!call->word.n && tool_call_is_blank(byte)) return CALL_MORE;
+    if (!tool_call_spell(call, &call->word, byte, sizeof prefix) ||
+        !tool_call_word_begins(&call->word, prefix, sizeof prefix - 1))
+        return CALL_NOT;
+    if (call->word.n < sizeof prefix - 1) return CALL_MORE;
+    buffer_clear(&call->name);
+    return go(call, PY_NAME);
+}
+
+/* Also the list's own bracket. */
+static CallStep take_item(ToolCall *call, char byte)
+{
+    if (tool_call_is_blank(byte)) return CALL_MORE;
+    if (byte == '[' && !call->is_list) {
+        call->is_list = true;
+        return CALL_MORE;
+    }
+    if (byte == ']' && call->tool) return CALL_OVER;
+    if (!call->is_list || !is_name_byte(byte)) return broken(call);
+    call->is_named = false;
+    buffer_clear(&call->name);
+    (void)!tool_call_spell(call, &call->name, byte, TOOL_NAME_MAX_BYTES);
+    return go(call, PY_NAME);
+}
+
+static CallStep take_name(ToolCall *call, char byte)
+{
+    if (byte != signs_of(call).open)
+        return is_name_byte(byte) && tool_call_spell(call, &call->name, byte, TOOL_NAME_MAX_BYTES) ? CALL_MORE
+                                                                                                   : CALL_NOT;
+    if (!tool_call_name_done(call)) return CALL_NOT;
+    call->is_first = true;
+    tool_call_arguments(call, "{", 1);
+    return go(call, PY_KEY);
+}
+
+static CallStep end_call(ToolCall *call)
+{
+    tool_call_arguments(call, "}", 1);
+    return call->body == CALL_GEMMA ? CALL_OVER : go(call, PY_NEXT);
+}
+
+static CallStep break_call(ToolCall *call)
+{
+    tool_call_arguments(call, "}", 1);
+    return CALL_BEFORE;
+}
+
+static CallStep take_key(ToolCall *call, char byte)
+{
+    if (tool_call_is_blank(byte)) return CALL_MORE;
+    if (byte == signs_of(call).close) return end_call(call);
+    if (!is_letter(byte)) return break_call(call);
+    buffer_clear(&call->word);
+    (void)!tool_call_spell(call, &call->word, byte, MAX_WORD_BYTES);
+    return go(call, PY_IN_KEY);
+}
+
+static CallStep take_in_key(ToolCall *call, char byte)
+{
+    if (tool_call_is_blank(byte)) return CALL_MORE;
+    if (byte != signs_of(call).is)
+        return is_word_byte(byte) && tool_call_spell(call, &call->word, byte, MAX_WORD_BYTES) ? CALL_MORE
+                                                                                              : break_call(call);
+    tool_call_arguments(call, call->is_first ? "\"" : ", \"", call->is_first ? 1 : 3);
+    tool_call_escaped(call, call->word.data, call->word.n);
+    tool_call_arguments(call, "\": ", 3);
+    call->is_first = false;
+    call->has_arguments = false; /* the value is missing yet */
+    call->scan.depth = 0;
+    buffer_clear(&call->word);
+    return go(call, PY_VALUE);
+}
+
+static CallStep take_next(ToolCall *call, char byte)
+{
+    if (tool_call_is_blank(byte)) return CALL_MORE;
+    if (byte == ',') return go(call, PY_ITEM);
+    return byte == ']' ? CALL_OVER : CALL_BEFORE;
+}
+
+/* ---- values ---- */
+
+static CallStep begin_text(ToolCall *call)
+{
+    buffer_clear(&call->word);
+    tool_call_arguments(call, "\"", 1);
+    call->high = 0;
+    return go(call, PY_TEXT);
+}
+
+static CallStep end_value(ToolCall *call, CallStep (*end)(ToolCall *))
+{
+    if (!call->has_arguments) tool_call_arguments(call, "null", 4);
+    return end ? end(call) : go(call, PY_KEY);
+}
+
+static CallStep take_bracket(ToolCall *call, char byte)
+{
+    bool opens = strchr("[{(", byte);
+    char json = byte == '(' ? '[' : byte == ')' ? ']' : byte;
+    if (!opens && !call->scan.depth)
+        return byte == signs_of(call).close ? end_value(call, end_call) : end_value(call, break_call);
+    call->scan.depth += opens ? 1 : -1u;
+    tool_call_arguments(call, &json, 1);
+    return CALL_MORE;
+}
+
+static CallStep take_value(ToolCall *call, char byte)
+{
+    bool is_gemma = call->body == CALL_GEMMA;
+    const AnswerMarker *quote = &call->plan->style->marks[MARK_QUOTE];
+    if (tool_call_is_blank(byte)) return CALL_MORE;
+    if (byte && strchr("[]{}()", byte)) return take_bracket(call, byte);
+    if (byte == ',' && !call->scan.depth) return end_value(call, NULL);
+    if ((byte == ',' || byte == ':') && call->scan.depth) {
+        tool_call_arguments(call, byte == ',' ? ", " : ": ", 2);
+        return CALL_MORE;
+    }
+    if (is_word_byte(byte) || (is_gemma && quote->n && byte == quote->bytes[0])) {
+        buffer_clear(&call->word);
+        (void)!tool_call_spell(call, &call->word, byte, MAX_WORD_BYTES);
+        return go(call, is_word_byte(byte) && byte != quote->bytes[0] ? PY_WORD : PY_QUOTE);
+    }
+    if (!is_gemma && (byte == '"' || byte == '\'')) {
+        call->quote = byte;
+        return begin_text(call);
+    }
+    return end_value(call, break_call);
+}
+
+static CallStep take_quote(ToolCall *call, char byte)
+{
+    const AnswerMarker *quote = &call->plan->style->marks[MARK_QUOTE];
+    if (!tool_call_spell(call, &call->word, byte, MAX_WORD_BYTES) ||
+        !tool_call_word_begins(&call->word, quote->bytes, quote->n))
+        return end_value(call, break_call);
+    return call->word.n == quote->n ? begin_text(call) : CALL_MORE;
+}
+
+static bool is_json_number(const char *text)
+{
+    if (*text == '-') text++;
+    size_t n = strspn(text, "0123456789");
+    if (!n || (n > 1 && *text == '0')) return false;
+    text += n;
+    if (*text == '.') {
+        n = strspn(++text, "0123456789");
+        if (!n) return false;
+        text += n;
+    }
+    if (*text == 'e' || *text == 'E') {
+        text++;
+        if (*text == '+' || *text == '-') text++;
+        n = strspn(text, "0123456789");
+        if (!n) return false;
+        text += n;
+    }
+    return !*text;
+}
+
+static void tell_word(ToolCall *call, bool is_key)
+{
+    static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"},
+                                           {"true", "true"}, {"false", "false"}, {"null", "null"}};
+    for (size_t i = 0; !is_key && i < sizeof words / sizeof *words; i++)
+        if (tool_call_word_is(&call->word, words[i][0])) {
+            tool_call_arguments(call, words[i][1], strlen(words[i][1]));
+            return;
+        }
+    bool is_plain = !is_key && is_json_number(call->word.data);
+    if (!is_plain) tool_call_arguments(call, "\"", 1);
+    tool_call_escaped(call, call->word.data, call->word.n);
+    if (!is_plain) tool_call_arguments(call, "\"", 1);
+}
+
+static CallStep take_word(ToolCall *call, char byte)
+{
+    if (is_word_byte(byte))
+        return tool_call_spell(call, &call->word, byte, MAX_WORD_BYTES) ? CALL_MORE : break_call(call);
+    tell_word(call, byte == ':');
+    call->has_arguments = true;
+    call->state = PY_VALUE;
+    return take_value(call, byte);
+}
+
+static CallStep end_text(ToolCall *call)
+{
+    tool_call_arguments(call, "\"", 1);
+    return go(call, PY_VALUE);
+}
+
+static CallStep take_marked_text(ToolCall *call, char byte)
+{
+    const AnswerMarker *quote = &call->plan->style->marks[MARK_QUOTE];
+    (void)!tool_call_spell(call, &call->word, byte, MAX_WORD_BYTES);
+    while (call->word.n && !tool_call_word_begins(&call->word, quote->bytes, quote->n)) {
+        tool_call_escaped(call, call->word.data, 1);
+        buffer_consume(&call->word, 1);
+    }
+    return call->word.n == quote->n ? end_text(call) : CALL_MORE;
+}
+
+static CallStep take_text(ToolCall *call, char byte)
+{
+    if (call->body == CALL_GEMMA) return take_marked_text(call, byte);
+    if (byte == '\\') return go(call, PY_ESCAPE);
+    if (byte == call->quote) return end_text(call);
+    tool_call_escaped(call, &byte, 1);
+    return CALL_MORE;
+}
+
+static CallStep take_escape(ToolCall *call, char byte)
+{
+    static const char names[] = "abfnrtv0\\'\"\n", letters[] = "\a\b\f\n\r\t\v\0\\'\"";
+    static const char codes[] = "xuU";
+    if (byte && strchr(codes, byte)) {
+        call->code = 0;
+        call->n_digits = byte == 'x' ? 2 : byte == 'u' ? 4 : 8;
+        return go(call, PY_HEX);
+    }
+    const char *name = byte ? strchr(names, byte) : NULL;
+    if (!name) tool_call_escaped(call, "\\", 1); /* as Python does */
+    if (!name || *name != '\n') tool_call_escaped(call, name ? &letters[name - names] : &byte, 1);
+    return go(call, PY_TEXT);
+}
+
+static CallStep take_hex(ToolCall *call, char byte)
+{
+    int digit = tool_call_hex(byte);
+    if (digit < 0) {
+        call->state = PY_TEXT;
+        tool_call_code_point(call, 0, true);
+        return take_text(call, byte);
+    }
+    call->code = call->code << 4 | (uint32_t)digit;
+    if (--call->n_digits) return CALL_MORE;
+    tool_call_code_point(call, call->code, true);
+    return go(call, PY_TEXT);
+}
+
+/* ---- the rows ---- */
+
+static CallStep feed(ToolCall *call, char byte)
+{
+    static CallStep (*const takes[])(ToolCall *, char) = {
+        [PY_PREFIX] = take_prefix, [PY_ITEM] = take_item,     [PY_NAME] = take_name, [PY_KEY] = take_key,
+        [PY_IN_KEY] = take_in_key, [PY_VALUE] = take_value,   [PY_WORD] = take_word, [PY_QUOTE] = take_quote,
+        [PY_TEXT] = take_text,     [PY_ESCAPE] = take_escape, [PY_HEX] = take_hex,   [PY_NEXT] = take_next,
+    };
+    return takes[call->state](call, byte);
+}
+
+CallStep tool_call_feed_python(ToolCall *call, char byte)
+{
+    if (call->state == PY_PREFIX) call->state = PY_ITEM;
+    return feed(call, byte);
+}
+
+CallStep tool_call_feed_gemma(ToolCall *call, char byte)
+{
+    return feed(call, byte);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/chat_answer.h"
+#include "server/generation.h"
+
+#include <string.h>
+
+static bool no_memory(Error *error)
+{
+    return error_set(error, ERR_NO_MEMORY, "no memory for the tools");
+}
+
+/* The parameters of a function whose type is "string" and nothing else. */
+static bool list_texts(Arena *arena, const cJSON *tool, ToolSpec *spec, Error *error)
+{
+    const cJSON *parameters = json_member(json_member(tool, "function"), "parameters");
+    const cJSON *properties = parameters ? json_member(parameters, "properties") : NULL;
+    const char **texts = arena_array(arena, properties ? (size_t)cJSON_GetArraySize(properties) : 0, sizeof *texts);
+    if (!texts) return no_memory(error);
+    for (const cJSON *one = cJSON_IsObject(properties) ? properties->child : NULL; one; one = one->next) {
+        const cJSON *type = cJSON_IsObject(one) ? json_member(one, "type") : NULL;
+        if (!cJSON_IsString(type) || strcmp(type->valuestring, "string")) continue;
+        texts[spec->n_texts] = arena_strdup(arena, one->string);
+        if (!texts[spec->n_texts++]) return no_memory(error);
+    }
+    spec->texts = texts;
+    return true;
+}
+
+static bool list_tools(Arena *arena, const ApiTools *tools, AnswerPlan *plan, Error *error)
+{
+    ToolSpec *specs = arena_array(arena, (size_t)cJSON_GetArraySize(tools->list), sizeof *specs);
+    if (!specs) return no_memory(error);
+    for (const cJSON *tool = tools->list->child; tool; tool = tool->next) {
+        if (!api_tools_allows(tools, tool)) continue;
+        ToolSpec *spec = &specs[plan->n_tools++];
+        spec->name = arena_strdup(arena, api_tool_name(tool));
+        if (!spec->name) return no_memory(error);
+        if (!list_texts(arena, tool, spec, error)) return false;
+    }
+    plan->tools = specs;
+    plan->max_calls = tools->one_call || tools->choice == TOOLS_NAMED;
+    return true;
+}
+
+bool chat_answer_plan(ApiJob *job, const ApiParams *params, const ChatPromptEnd *end, Error *error)
+{
+    GenerationPlan *generation = job->user;
+    Request *request = generation->requests[0];
+    const AnswerStyle *style = job->model->style;
+    bool calls = api_tools_may_call(&params->tools);
+    if (!style || (!calls && !style->has_reasoning)) return true;
+    AnswerPlan *plan = arena_alloc(&request->arena, sizeof *plan);
+    if (!plan) return no_memory(error);
+    *plan = (AnswerPlan){
+        .style = style, .splits_reasoning = style->has_reasoning, .begins_in_reasoning = end->in_reasoning};
+    if (calls && !list_tools(&request->arena, &params->tools, plan, error)) return false;
+    generation->short_call_ids = style->format->body == CALL_NAMED;
+    request->answer = plan;
+    return true;
+}
