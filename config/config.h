@@ -71,6 +71,7 @@ typedef struct Config {
     uint16_t port;
     const char *api_key_file;
     const char *api_key;
+    const char *cors_origins; /* with commas between; NULL: none */
     uint64_t max_body; /* bytes */
     uint32_t max_queue;
     uint64_t max_queue_tokens;

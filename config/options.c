@@ -112,9 +112,13 @@ const ConfigOption config_options[] = {
     {"api_key_file", .kind = OPTION_TEXT, FIELD(api_key_file), .section = "server", .commands = CMD_SERVE,
      .reloads = true, .metavar = "PATH",
      .help =
-         "file of API keys, one a line, as KEY or NAME:KEY; or credential:NAME, one that the service manager passes"},
+         "file of API keys, a line each as NAME:KEY, scope and limits (docs/api.md, Access); or credential:NAME, one "
+         "that the service manager passes"},
     {"api_key", .kind = OPTION_TEXT, FIELD(api_key), .commands = CMD_SERVE, .metavar = "KEY",
      .help = "one API key, for tests: other users of the machine can see a command line"},
+    {"cors_origins", .kind = OPTION_TEXT, FIELD(cors_origins), .shown = "none", .section = "server",
+     .commands = CMD_SERVE, .reloads = true, .metavar = "ORIGIN[,ORIGIN...]",
+     .help = "web pages whose scripts may read answers, such as https://example.org; * is all"},
     {"max_body", .kind = OPTION_BYTES, FIELD(max_body), .fallback = "32MiB", .min = 1024, .max = 1u << 30,
      .section = "server", .commands = CMD_SERVE, .metavar = "SIZE", .help = "largest request body; beyond it: 413"},
     {"max_queue", .kind = OPTION_INTEGER, FIELD(max_queue), .fallback = "256", .max = 1u << 16, .section = "server",

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "server/api.h"
 #include "server/api_json.h"
+#include "server/caller.h"
 #include "server/generation.h"
 #include "server/heartbeat.h"
 
@@ -115,6 +116,7 @@ void api_metrics(Server *server, Exchange *exchange, const char *tail)
                              .n_pages = model->n_kv_pages};
     info.unix_seconds = clock_unix_seconds();
     info.log_lines_lost = log_lost();
+    if (exchange_caller(exchange)->rights & RIGHT_WATCH) info.auth = server->auth;
     if (metrics_write(&server->metrics, &info, clock_now_usec(), &body, &error))
         exchange_reply(
             exchange,
@@ -156,7 +158,7 @@ void api_abort(Server *server, Exchange *exchange, const char *tail)
     JsonOut out;
     buffer_init(&body, 64);
     json_begin(&out, &body);
-    json_rawf(&out, "{\"aborted\":%u}", generation_abort(server, id));
+    json_rawf(&out, "{\"aborted\":%u}", generation_abort(server, exchange_caller(exchange), id));
     cJSON_Delete(json);
     reply_written(exchange, &out);
 }

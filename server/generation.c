@@ -89,6 +89,7 @@ static void observe_tokens(Generation *generation, const TokensPayload *tokens)
         metrics_observe(metrics, METRICS_TTFT, (double)(tokens->step_usec - generation->arrival_usec) / 1e6);
     if (!generation->first_token_usec) generation->first_token_usec = clock_now_usec();
     generation->n_written += tokens->n_tokens;
+    account_add_generated(generation->account, tokens->n_tokens, clock_now_usec());
 }
 
 static void on_tokens(Generation *generation, uint32_t choice, const TokensPayload *tokens)
@@ -264,14 +265,22 @@ void generation_on_event(InboxEntry *entry, Event *event)
     }
 }
 
-uint32_t generation_abort(Server *server, const char *id)
+static bool may_abort(const Generation *generation, const Caller *caller, const char *id)
+{
+    const Caller *own = exchange_caller(generation->exchange);
+    if (!(caller->rights & RIGHT_ADMIN) && caller->account != generation->account) return false;
+    return !strcmp(generation->answer.id, id) || !strcmp(generation->request_id, id) ||
+           (own->is_named_by_client && !strcmp(own->request_id, id));
+}
+
+uint32_t generation_abort(Server *server, const Caller *caller, const char *id)
 {
     uint32_t n = 0;
     Error error;
     (void)error_set(&error, ERR_CANCELLED, "the request was aborted");
     for (Generation *generation = server->generations, *next; generation; generation = next) {
         next = generation->next;
-        if (strcmp(generation->answer.id, id) && strcmp(generation->request_id, id)) continue;
+        if (!may_abort(generation, caller, id)) continue;
         generation_fail(generation, ERR_CANCELLED, &error);
         n++;
     }

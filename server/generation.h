@@ -42,8 +42,11 @@ LW_CHECK bool generation_check_bytes(const ApiJob *job, size_t n, const char *pa
 LW_CHECK bool generation_add_prompt(ApiJob *job, const ApiParams *params, const TokenList *tokens, const char *param,
                                     const cJSON *messages, Error *error);
 
-/* For /v1/abort: id of the answer or the client's request_id. How many ended. */
-uint32_t generation_abort(Server *server, const char *id);
+/*
+ * For /v1/abort: id of the answer, the client's request_id or its x-request-id. How many ended: of others only an
+ * administrator ends any.
+ */
+uint32_t generation_abort(Server *server, const Caller *caller, const char *id);
 void generation_fail_all(Server *server, int kind, const Error *error);
 /* Sends comments on silent streams, some at a time. */
 void generation_ping_all(Server *server, uint64_t now_usec);

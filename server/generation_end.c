@@ -43,6 +43,7 @@ void generation_free(Generation *generation)
     if (generation->exchange) exchange_set_owner(generation->exchange, NULL, NULL);
     for (uint32_t i = 0; generation->ids && i < generation->answer.n_choices; i++) answer_ids_done(&generation->ids[i]);
     free(generation->ids);
+    account_unref(generation->account);
     prompt_map_free(generation->map);
     api_answer_done(&generation->answer);
     free(generation->parts);
@@ -89,6 +90,7 @@ static double per_second(uint64_t tokens, uint64_t usec)
 
 void generation_log(const Generation *generation, const char *end, unsigned status, const char *code)
 {
+    enum { FIELDS = 17 };
     const ApiAnswer *answer = &generation->answer;
     bool is_done = !strcmp(end, "done");
     RequestTimings timings = is_done ? answer->timings : seen_timings(generation);
@@ -110,7 +112,9 @@ void generation_log(const Generation *generation, const char *end, unsigned stat
         {"prefill_ms", LOG_REAL, .real = (double)timings.prefill_usec / 1e3},
         {"decode_ms", LOG_REAL, .real = (double)timings.decode_usec / 1e3},
         {"tokens_per_second", LOG_REAL, .real = per_second(timings.completion_tokens, timings.decode_usec)},
+        [FIELDS + CALLER_LOG_FIELDS - 1] = {NULL},
     };
+    caller_log_fields(exchange_caller(generation->exchange), fields + FIELDS);
     log_fields(status == 500 ? LOG_ERROR : LOG_INFO, generation->parts[0].entry.id, "request", fields,
                sizeof fields / sizeof *fields);
 }
@@ -121,10 +125,10 @@ static void on_closed(void *owner)
 {
     Generation *generation = owner;
     exchange_set_logged(generation->exchange);
-    generation->exchange = NULL;
     generation->server->metrics.aborted[METRICS_GONE]++;
     generation_log(generation, "client_gone", generation->answer.stream ? 200 : http_error_row(ERR_CANCELLED)->status,
                    NULL);
+    generation->exchange = NULL;
     generation_free(generation);
 }
 
@@ -132,6 +136,7 @@ void generation_link(Generation *generation, Exchange *exchange)
 {
     Server *server = generation->server;
     generation->exchange = exchange;
+    generation->account = account_ref(exchange_caller(exchange)->account);
     exchange_set_owner(exchange, on_closed, generation);
     generation->next = server->generations;
     generation->link = &server->generations;

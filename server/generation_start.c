@@ -150,6 +150,30 @@ static void reply_failed(ApiJob *job, int kind, const Error *error)
         server_reply_error(job->exchange, kind, error);
 }
 
+/* All prompts of the plan are charged to the key, or none and the request is refused. */
+static bool charge(const GenerationPlan *plan, Exchange *exchange)
+{
+    Error error;
+    uint64_t n_tokens = 0;
+    int retry_s = 0;
+    for (uint32_t i = 0; i < plan->n_requests; i++) n_tokens += plan->requests[i]->n_prompt;
+    if (account_take_prompt(exchange_caller(exchange)->account, n_tokens, clock_now_usec(), &retry_s, &error))
+        return true;
+    server_reply_limited(exchange, &error, retry_s);
+    return false;
+}
+
+static void begin(ApiJob *job, GenerationPlan *plan)
+{
+    Error error;
+    if (!charge(plan, job->exchange)) return;
+    Generation *generation = generation_new(job, plan, &error);
+    if (generation) generation_link(generation, job->exchange);
+    if (generation && launch(generation, plan, &error)) return;
+    if (generation) generation_free(generation);
+    reply_failed(job, (int)error.code, &error);
+}
+
 static void on_prepared(ApiJob *job)
 {
     GenerationPlan *plan = job->user;
@@ -165,12 +189,7 @@ static void on_prepared(ApiJob *job)
         (void)error_set(&error, ERR_BUSY, "the server is shutting down");
         reply_failed(job, refusal, &error);
     } else {
-        Generation *generation = generation_new(job, plan, &error);
-        if (generation) generation_link(generation, job->exchange);
-        if (!generation || !launch(generation, plan, &error)) {
-            if (generation) generation_free(generation);
-            reply_failed(job, (int)error.code, &error);
-        }
+        begin(job, plan);
     }
     generation_plan_free(plan);
 }

@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "server/answer_ids.h"
+#include "server/caller.h"
 #include "server/generation.h"
 
 /* One Request of a generation, as the inbox sees it. */
@@ -23,6 +24,7 @@ struct Generation {
     Exchange *exchange; /* NULL: over for the client */
     Generation *next, **link;
     ApiAnswer answer;
+    Account *account; /* of the key; NULL: none */
     char request_id[130];
     uint32_t n_choices; /* of one part */
     uint32_t n_parts, n_open, n_choices_left;

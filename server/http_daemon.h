@@ -11,6 +11,7 @@
 
 typedef struct HttpDaemon HttpDaemon;
 typedef struct Exchange Exchange;
+typedef struct Caller Caller; /* who asks; the API's own */
 
 /* An exchange that is over. */
 typedef struct HttpClosed {
@@ -19,6 +20,7 @@ typedef struct HttpClosed {
     int error_kind;  /* of its reply */
     uint64_t usec;   /* since its head was complete */
     bool is_logged;  /* exchange_set_logged */
+    Caller *caller;  /* exchange_set_caller, NULL: was not; now the receiver's */
 } HttpClosed;
 
 typedef struct HttpParams {
@@ -36,6 +38,8 @@ typedef struct HttpParams {
     void (*on_head)(void *arg, Exchange *exchange);
     /* Head and body are complete and nothing was replied: reply or begin a stream, now or later. */
     void (*on_request)(void *arg, Exchange *exchange);
+    /* The head of an answer is made: exchange_add_header may add to it. allow: what it has as Allow, or NULL. */
+    void (*on_answer)(void *arg, Exchange *exchange, const char *allow);
     /* An exchange is over, well or not. */
     void (*on_closed)(void *arg, const HttpClosed *closed);
 } HttpParams;
@@ -56,6 +60,11 @@ const Buffer *exchange_body(const Exchange *exchange);
 char *exchange_take_body(Exchange *exchange, size_t *ret_n);
 /* on_closed(owner) tells once that the exchange is over; its pointer is dead after that. */
 void exchange_set_owner(Exchange *exchange, void (*on_closed)(void *owner), void *owner);
+/* Whoever asks; stays with the exchange to its end. */
+void exchange_set_caller(Exchange *exchange, Caller *caller);
+Caller *exchange_caller(const Exchange *exchange);
+/* In on_answer alone. */
+void exchange_add_header(Exchange *exchange, const char *name, const char *value);
 /* It has its line in the log. */
 void exchange_set_logged(Exchange *exchange);
 

@@ -12,6 +12,7 @@ typedef enum HttpErrorKind {
     HTTP_ERR_METHOD,
     HTTP_ERR_KEY,
     HTTP_ERR_FORBIDDEN,
+    HTTP_ERR_RATE, /* of the key */
     HTTP_ERR_BODY_SIZE,
     HTTP_ERR_MEDIA_TYPE,
     HTTP_ERR_FRAMING,

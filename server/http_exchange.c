@@ -108,6 +108,7 @@ void exchange_reply(Exchange *exchange, const HttpReply *reply)
     add_header(exchange->response, "Retry-After", reply->retry_after_s > 0 ? seconds : NULL);
     add_header(exchange->response, "x-should-retry", reply->retry_after_s < 0 ? "false" : NULL);
     add_header(exchange->response, "Connection", reply->close || exchange->daemon->quiesced ? "close" : NULL);
+    exchange->daemon->params.on_answer(exchange->daemon->params.arg, exchange, reply->allow);
     resume(exchange);
 }
 
@@ -145,6 +146,7 @@ bool exchange_stream_begin(Exchange *exchange, Error *error)
     add_header(exchange->response, "Cache-Control", "no-cache");
     add_header(exchange->response, "X-Accel-Buffering", "no");
     add_header(exchange->response, "Connection", exchange->daemon->quiesced ? "close" : NULL);
+    exchange->daemon->params.on_answer(exchange->daemon->params.arg, exchange, NULL);
     resume(exchange);
     return true;
 }
@@ -419,7 +421,8 @@ void http_on_completed(void *arg, struct MHD_Connection *mhd, void **user, enum 
                                .status = exchange->queued ? exchange->status : 0,
                                .error_kind = exchange->error_kind,
                                .usec = clock_now_usec() - exchange->begun_usec,
-                               .is_logged = exchange->is_logged};
+                               .is_logged = exchange->is_logged,
+                               .caller = exchange->caller};
     daemon->params.on_closed(daemon->params.arg, &closed);
     free(exchange->method);
     free(exchange->path);
@@ -458,6 +461,21 @@ void exchange_set_owner(Exchange *exchange, void (*on_closed)(void *owner), void
 {
     exchange->on_closed = on_closed;
     exchange->owner = owner;
+}
+
+void exchange_set_caller(Exchange *exchange, Caller *caller)
+{
+    exchange->caller = caller;
+}
+
+Caller *exchange_caller(const Exchange *exchange)
+{
+    return exchange->caller;
+}
+
+void exchange_add_header(Exchange *exchange, const char *name, const char *value)
+{
+    add_header(exchange->response, name, value);
 }
 
 void exchange_set_logged(Exchange *exchange)

@@ -34,6 +34,7 @@ struct Exchange {
     Exchange *next, **link;
     void (*on_closed)(void *owner); /* may be NULL */
     void *owner;
+    Caller *caller;
     char *method, *path;
     Buffer body;
     uint64_t dropped_bytes; /* of a body over the limit */

@@ -284,6 +284,34 @@ static void write_attention(Page *page, const AttentionStats *attention)
            (double)attention->context_bytes);
 }
 
+typedef struct AccountRow {
+    const char *name, *type, *help;
+    size_t offset; /* in Account, of an uint64_t */
+} AccountRow;
+
+static const AccountRow account_rows[] = {
+    {"longwave_key_requests_total", "counter", "Requests that a key was charged for.", offsetof(Account, n_requests)},
+    {"longwave_key_limited_total", "counter", "Requests over a limit of their key.", offsetof(Account, n_limited)},
+    {"longwave_key_requests_open", "gauge", "Requests of a key that are under way.", offsetof(Account, n_open)},
+    {"longwave_key_prompt_tokens_total", "counter", "Prompt tokens of a key.", offsetof(Account, n_prompt_tokens)},
+    {"longwave_key_generation_tokens_total", "counter", "Tokens written for a key.",
+     offsetof(Account, n_generated_tokens)},
+};
+
+/* One line for each name of the key file, which bounds them. */
+static void write_accounts(Page *page)
+{
+    const Auth *auth = page->info->auth;
+    const Account *account;
+    for (size_t i = 0; auth && auth_account(auth, 0) && i < sizeof account_rows / sizeof *account_rows; i++) {
+        const AccountRow *row = &account_rows[i];
+        head(page, row->name, row->type, row->help);
+        for (size_t k = 0; (account = auth_account(auth, k)); k++)
+            labelled(page, row->name, "key", account->name,
+                     (double)*(const uint64_t *)(const void *)((const char *)account + row->offset));
+    }
+}
+
 bool metrics_write(const Metrics *metrics, const MetricsInfo *info, uint64_t now_usec, Buffer *out, Error *error)
 {
     Page page = {.info = info};
@@ -291,6 +319,7 @@ bool metrics_write(const Metrics *metrics, const MetricsInfo *info, uint64_t now
     write_engine(&page, &metrics->engine, now_usec);
     write_server(&page, metrics);
     write_attention(&page, &metrics->attention);
+    write_accounts(&page);
     for (size_t i = 0; i < METRICS_HISTOGRAMS; i++) write_histogram(&page, &histograms[i], &metrics->histogram[i]);
     return json_end(&page.out, error);
 }

@@ -6,6 +6,7 @@
 #pragma once
 #include "base/buffer.h"
 #include "scheduler/messages.h"
+#include "server/auth.h"
 #include "server/http_error.h"
 
 enum { METRICS_MAX_BUCKETS = 16, METRICS_MAX_STATUS = 600 };
@@ -60,6 +61,7 @@ typedef struct MetricsInfo {
     const char *model, *kv_type; /* label values */
     bool kv_on_gpu;
     uint32_t page_tokens, n_pages;
+    const Auth *auth; /* whose accounts are told of; NULL: none */
 } MetricsInfo;
 
 void metrics_observe(Metrics *metrics, MetricsHistogram which, double value);

@@ -2,6 +2,7 @@
 #include "server/routes.h"
 #include "base/log.h"
 #include "server/api.h"
+#include "server/caller.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,9 @@ enum {
     ROUTE_MODEL = 2,  /* needs a loaded model and a server that is not draining */
     ROUTE_JSON = 4,   /* takes a JSON body */
     ROUTE_PREFIX = 8, /* what follows the path is the handler's */
+    ROUTE_WATCH = 16, /* any key will do */
+    ROUTE_ADMIN = 32, /* takes an admin's key */
+    ROUTE_COUNT = 64, /* is one of the requests that a key is limited to */
 };
 
 typedef struct Route {
@@ -20,21 +24,23 @@ typedef struct Route {
     ApiHandler *handler;
 } Route;
 
+#define ROUTE_WORK (ROUTE_MODEL | ROUTE_JSON | ROUTE_COUNT)
+
 static const Route routes[] = {
-    {"POST", "/v1/chat/completions", ROUTE_MODEL | ROUTE_JSON, api_chat},
-    {"POST", "/v1/completions", ROUTE_MODEL | ROUTE_JSON, api_completions},
+    {"POST", "/v1/chat/completions", ROUTE_WORK, api_chat},
+    {"POST", "/v1/completions", ROUTE_WORK, api_completions},
     {"GET", "/v1/models", ROUTE_MODEL, api_models},
     {"GET", "/v1/models/", ROUTE_MODEL | ROUTE_PREFIX, api_model},
     {"POST", "/v1/abort", ROUTE_JSON, api_abort},
-    {"POST", "/v1/sessions/", ROUTE_MODEL | ROUTE_JSON | ROUTE_PREFIX, api_session_post},
-    {"DELETE", "/v1/sessions/", ROUTE_MODEL | ROUTE_PREFIX, api_session_delete},
-    {"POST", "/tokenize", ROUTE_MODEL | ROUTE_JSON, api_tokenize},
-    {"POST", "/detokenize", ROUTE_MODEL | ROUTE_JSON, api_detokenize},
-    {"POST", "/apply-template", ROUTE_MODEL | ROUTE_JSON, api_apply_template},
+    {"POST", "/v1/sessions/", ROUTE_MODEL | ROUTE_JSON | ROUTE_PREFIX | ROUTE_ADMIN, api_session_post},
+    {"DELETE", "/v1/sessions/", ROUTE_MODEL | ROUTE_PREFIX | ROUTE_ADMIN, api_session_delete},
+    {"POST", "/tokenize", ROUTE_WORK, api_tokenize},
+    {"POST", "/detokenize", ROUTE_WORK, api_detokenize},
+    {"POST", "/apply-template", ROUTE_WORK, api_apply_template},
     {"GET", "/livez", ROUTE_OPEN, api_livez},
     {"GET", "/readyz", ROUTE_OPEN, api_readyz},
     {"GET", "/health", ROUTE_OPEN, api_readyz},
-    {"GET", "/metrics", 0, api_metrics},
+    {"GET", "/metrics", ROUTE_WATCH, api_metrics},
 };
 
 enum { N_ROUTES = sizeof routes / sizeof *routes };
@@ -103,10 +109,9 @@ static void reply_no_route(Exchange *exchange, const Route *known)
     buffer_done(&body);
 }
 
-/* application/json or application/<anything>+json, parameters ignored; no header at all is taken for JSON. */
+/* application/json or application/<anything>+json, parameters ignored. */
 static bool is_json_type(const char *value)
 {
-    if (!value) return true;
     size_t n = strcspn(value, "; \t");
     if (n == strlen("application/json") && !strncasecmp(value, "application/json", n)) return true;
     return n > strlen("application/+json") && !strncasecmp(value, "application/", strlen("application/")) &&
@@ -117,7 +122,13 @@ static bool check_media_type(Exchange *exchange, Error *error)
 {
     const char *type = exchange_header(exchange, "Content-Type");
     const char *coding = exchange_header(exchange, "Content-Encoding");
-    if (!is_json_type(type))
+    /*
+     * No type at all is taken for JSON, but not from a web page: with one that browsers send unasked, any page could
+     * post to a server on its reader's machine.
+     */
+    if (!type && exchange_header(exchange, "Origin"))
+        return error_set(error, ERR_UNSUPPORTED, "a request with an Origin needs the Content-Type application/json");
+    if (type && !is_json_type(type))
         return error_set(error, ERR_UNSUPPORTED, "Content-Type must be application/json, not '%.100s'", type);
     if (coding && strcasecmp(coding, "identity"))
         return error_set(error, ERR_UNSUPPORTED, "Content-Encoding '%.100s' is not supported", coding);
@@ -132,20 +143,55 @@ static void reply_refusal(Exchange *exchange, int kind)
     server_reply_error(exchange, kind, &error);
 }
 
-void routes_on_head(void *arg, Exchange *exchange)
+/* Rights of which one is enough. */
+static unsigned rights_wanted(const Route *route)
 {
-    Server *server = arg;
+    if (route->flags & ROUTE_ADMIN) return RIGHT_ADMIN;
+    return route->flags & ROUTE_WATCH ? RIGHT_WATCH | RIGHT_USE : RIGHT_USE;
+}
+
+/* False: refused. */
+static bool check_key(const Server *server, Exchange *exchange, Caller *caller, const Route *route)
+{
     Error error;
-    const Route *known, *route = find_route(exchange_method(exchange), exchange_path(exchange), &known);
-    if (!route) {
-        reply_no_route(exchange, known);
-    } else if (!(route->flags & ROUTE_OPEN) && !auth_allows(server->auth, exchange_header(exchange, "Authorization"))) {
+    if (route->flags & ROUTE_OPEN) return true;
+    if (!caller_authenticate(caller, server, exchange)) {
         (void)error_set(&error, ERR_INVALID, "missing or wrong API key; send it as 'Authorization: Bearer KEY'");
         server_reply_error(exchange, HTTP_ERR_KEY, &error);
-    } else if ((route->flags & ROUTE_JSON) && !check_media_type(exchange, &error)) {
+        return false;
+    }
+    if (caller->rights & rights_wanted(route)) return true;
+    (void)error_set(&error, ERR_INVALID, "this key may not use %.20s %.200s%s", route->method, route->path,
+                    route->flags & ROUTE_ADMIN ? ", which takes one with scope=admin" : "");
+    server_reply_error(exchange, HTTP_ERR_FORBIDDEN, &error);
+    return false;
+}
+
+static void check_head(const Server *server, Exchange *exchange, Caller *caller, const Route *route)
+{
+    Error error;
+    int retry_s = 0;
+    if (!check_key(server, exchange, caller, route)) return;
+    if ((route->flags & ROUTE_JSON) && !check_media_type(exchange, &error))
         server_reply_error(exchange, HTTP_ERR_MEDIA_TYPE, &error);
-    } else if ((route->flags & ROUTE_MODEL) && server_refusal(server)) {
+    else if ((route->flags & ROUTE_MODEL) && server_refusal(server))
         reply_refusal(exchange, server_refusal(server));
+    else if ((route->flags & ROUTE_COUNT) && !caller_enter(caller, &retry_s, &error))
+        server_reply_limited(exchange, &error, retry_s);
+}
+
+void routes_on_head(void *arg, Exchange *exchange)
+{
+    const Route *known, *route = find_route(exchange_method(exchange), exchange_path(exchange), &known);
+    Caller *caller = caller_of(exchange);
+    if (!caller) {
+        Error error;
+        (void)error_set(&error, ERR_NO_MEMORY, "no memory for a request");
+        server_reply_error(exchange, ERR_NO_MEMORY, &error);
+    } else if (!route) {
+        reply_no_route(exchange, known);
+    } else {
+        check_head(arg, exchange, caller, route);
     }
 }
 
@@ -162,6 +208,7 @@ void routes_on_request(void *arg, Exchange *exchange)
 
 void routes_log(const HttpClosed *closed)
 {
+    enum { FIELDS = 6 };
     const Route *known, *route = find_route(closed->method, closed->path, &known);
     bool is_read = route && !strcmp(route->method, "GET");
     bool is_quiet = route && ((route->flags & ROUTE_OPEN) || (is_read && closed->status < 400));
@@ -173,6 +220,8 @@ void routes_log(const HttpClosed *closed)
         {"end", LOG_WORD, .word = closed->status ? closed->status < 400 ? "done" : "refused" : "client_gone"},
         {"code", LOG_WORD, .word = code},
         {"total_ms", LOG_REAL, .real = (double)closed->usec / 1e3},
+        [FIELDS + CALLER_LOG_FIELDS - 1] = {NULL},
     };
+    caller_log_fields(closed->caller, fields + FIELDS);
     log_fields(is_quiet ? LOG_DEBUG : LOG_INFO, 0, "request", fields, sizeof fields / sizeof *fields);
 }

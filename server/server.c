@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/answer_ids.h"
+#include "server/caller.h"
 #include "server/generation.h"
 #include "server/heartbeat.h"
 #include "server/listen.h"
@@ -66,6 +67,11 @@ void server_reply_error(Exchange *exchange, int kind, const Error *error)
     reply_error(exchange, kind, error, http_error_row(kind)->retry_after_s);
 }
 
+void server_reply_limited(Exchange *exchange, const Error *error, int retry_after_s)
+{
+    reply_error(exchange, HTTP_ERR_RATE, error, retry_after_s);
+}
+
 void server_reply_busy(Server *server, Exchange *exchange, const Error *error)
 {
     reply_error(exchange, ERR_BUSY, error, (int)worker_retry_after_seconds(server->worker));
@@ -85,6 +91,7 @@ static void on_exchange_closed(void *arg, const HttpClosed *closed)
     if (closed->status) metrics_count_status(&server->metrics, closed->status);
     if (closed->error_kind) metrics_count_rejected(&server->metrics, closed->error_kind);
     if (!closed->is_logged) routes_log(closed);
+    caller_free(closed->caller);
     shutdown_check(server);
 }
 
@@ -142,6 +149,7 @@ static bool start_http(Server *server, Error *error)
         .arg = server,
         .on_head = routes_on_head,
         .on_request = routes_on_request,
+        .on_answer = caller_on_answer,
         .on_closed = on_exchange_closed,
     };
     if (http_daemon_start(&http, &server->http, error)) return true;
@@ -171,6 +179,18 @@ static void start_handles(Server *server)
     heartbeat_start(server);
 }
 
+static bool load_access(const ServerAccess *access, Auth **ret_auth, Cors **ret_cors, Error *error)
+{
+    Auth *auth;
+    if (!auth_load(access->api_key_file, access->api_key, &auth, error)) return false;
+    if (!cors_new(access->cors_origins, ret_cors, error)) {
+        auth_free(auth);
+        return false;
+    }
+    *ret_auth = auth;
+    return true;
+}
+
 bool server_start(const ServerParams *params, Server **ret_server, Error *error)
 {
     Server *server = calloc(1, sizeof *server);
@@ -180,7 +200,7 @@ bool server_start(const ServerParams *params, Server **ret_server, Error *error)
     server->status_line.last_usec = clock_now_usec();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write alone */
-    if (!auth_load(params->api_key_file, params->api_key, &server->auth, error)) goto fail;
+    if (!load_access(&params->access, &server->auth, &server->cors, error)) goto fail;
     if (params->listen_fd >= 0)
         server->port = listen_port(params->listen_fd); /* whoever connects waits until there is an answer */
     else if (!start_http(server, error))
@@ -191,6 +211,7 @@ bool server_start(const ServerParams *params, Server **ret_server, Error *error)
 
 fail:
     auth_free(server->auth);
+    cors_free(server->cors);
     free(server);
     return false;
 }
@@ -225,13 +246,16 @@ void server_tell_loading(Server *server, double fraction)
     atomic_fetch_add(&server->load_steps, 1);
 }
 
-bool server_reload(Server *server, const ServerLimits *limits, const char *api_key_file, const char *api_key,
-                   Error *error)
+bool server_reload(Server *server, const ServerLimits *limits, const ServerAccess *access, Error *error)
 {
     Auth *auth;
-    if (!auth_load(api_key_file, api_key, &auth, error)) return false;
+    Cors *cors;
+    if (!load_access(access, &auth, &cors, error)) return false;
+    auth_take_over(auth, server->auth);
     auth_free(server->auth);
+    cors_free(server->cors);
     server->auth = auth;
+    server->cors = cors;
     server->limits = *limits;
     if (!server->worker) return true;
     worker_set_queue(server->worker, limits->max_queue, limits->max_queue_tokens);
@@ -245,6 +269,7 @@ static void on_handle_closed(uv_handle_t *handle)
     Server *server = handle->data;
     if (--server->n_handles) return;
     auth_free(server->auth);
+    cors_free(server->cors);
     token_memory_free(server->memory);
     free(server);
 }

@@ -22,12 +22,17 @@ typedef struct ServerLimits {
     bool log_prompts;            /* the beginning of every prompt goes to the log */
 } ServerLimits;
 
+/* Who may do what: the values of the options. */
+typedef struct ServerAccess {
+    const char *api_key_file, *api_key, *cors_origins; /* NULL: not given */
+} ServerAccess;
+
 typedef struct ServerParams {
     uv_loop_t *loop;
     int listen_fd;    /* a listening socket, the server's once it has started; -1: host and port say where */
     const char *host; /* must outlive the server */
     uint16_t port;    /* 0: any free one */
-    const char *api_key_file, *api_key;
+    ServerAccess access;
     uint64_t max_body_bytes;
     uint64_t max_held_bytes; /* bodies and answers of all clients */
     ServerLimits limits;
@@ -72,11 +77,10 @@ uint16_t server_port(const Server *server);
 LW_CHECK bool server_attach(Server *server, const ServedModel *model, const WorkerParams *params, Error *error);
 
 /*
- * New limits and keys for what comes in from now on. False: the keys cannot be read, and nothing has changed.
+ * New limits and access for what comes in from now on. False: the keys cannot be read, and nothing has changed.
  * A max_queue beyond what the worker was started with is cut to that, and the log says so.
  */
-LW_CHECK bool server_reload(Server *server, const ServerLimits *limits, const char *api_key_file, const char *api_key,
-                            Error *error);
+LW_CHECK bool server_reload(Server *server, const ServerLimits *limits, const ServerAccess *access, Error *error);
 
 /* How far the model is loaded, 0 to 1, for the service manager; any thread. */
 void server_tell_loading(Server *server, double fraction);

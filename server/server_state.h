@@ -3,6 +3,7 @@
 #pragma once
 #include "engine/text/token_memory.h"
 #include "server/auth.h"
+#include "server/cors.h"
 #include "server/http_daemon.h"
 #include "server/http_error.h"
 #include "server/inbox.h"
@@ -20,6 +21,7 @@ struct Server {
     ServerParams params; /* immutable */
     ServerLimits limits;
     Auth *auth;
+    Cors *cors;
     uint16_t port;
     HttpDaemon *http;
     ServerPhase phase;
@@ -48,6 +50,8 @@ struct Server {
 
 /* Counts and replies {"error":...}; allow: for 405. */
 void server_reply_error(Exchange *exchange, int kind, const Error *error);
+/* HTTP_ERR_RATE with that Retry-After; -1: clients are told not to try again. */
+void server_reply_limited(Exchange *exchange, const Error *error, int retry_after_s);
 /* ERR_BUSY, with a Retry-After from the measured throughput. */
 void server_reply_busy(Server *server, Exchange *exchange, const Error *error);
 void server_reply_json(Exchange *exchange, Buffer *body);

@@ -263,6 +263,11 @@ static ServerLimits limits_of(const Config *config)
     };
 }
 
+static ServerAccess access_of(const Config *config)
+{
+    return (ServerAccess){config->api_key_file, config->api_key, config->cors_origins};
+}
+
 static void warn_of_change(void *arg, const char *name, bool reloads)
 {
     (void)arg;
@@ -280,7 +285,8 @@ static void on_reload(void *arg)
         return;
     }
     ServerLimits limits = limits_of(&config);
-    if (server_reload(serve->server, &limits, config.api_key_file, config.api_key, &error)) {
+    ServerAccess access = access_of(&config);
+    if (server_reload(serve->server, &limits, &access, &error)) {
         log_configure(config.log_level, config.log_format);
         config_compare(CMD_SERVE, &serve->config, &config, warn_of_change, NULL);
         log_info("reloaded: keys, limits and logging");
@@ -300,8 +306,7 @@ static bool start_server(Serve *serve, Error *error)
     params.loop = &serve->loop;
     params.host = config->host;
     params.port = config->port;
-    params.api_key_file = config->api_key_file;
-    params.api_key = config->api_key;
+    params.access = access_of(config);
     params.max_body_bytes = config->max_body;
     if (params.max_held_bytes < HELD_BODIES * config->max_body) params.max_held_bytes = HELD_BODIES * config->max_body;
     params.limits = limits_of(config);

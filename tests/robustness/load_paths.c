@@ -90,7 +90,7 @@ static bool run_server(World *world, Buffer *digest, Error *error)
     params.loop = &loop;
     params.host = "127.0.0.1";
     params.port = 0;
-    params.api_key = "secret";
+    params.access.api_key = "secret";
     bool ok = server_start(&params, &server, error);
     if (!ok && server != UNTOUCHED) world->broken = "server_start touched its output";
     if (ok) {

@@ -216,7 +216,7 @@ Test(http, connections_are_kept_and_pipelined)
 Test(http, keys_open_all_but_health)
 {
     FixtureOptions options = fixture_defaults();
-    options.params.api_key = "k1";
+    options.params.access.api_key = "k1";
     Fixture *fixture = fixture_start(&options);
     uint16_t port = fixture_port(fixture);
     expect_answer(port, "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 401, "invalid_api_key");
