@@ -156,11 +156,6 @@ void api_answer_write_delta(ApiAnswer *answer, uint32_t choice, JsonOut *out)
     clear_delta(&answer->choices[choice]);
 }
 
-static double per_second(uint64_t tokens, uint64_t usec)
-{
-    return usec ? (double)tokens * 1e6 / (double)usec : 0;
-}
-
 static void write_timings(const ApiAnswer *answer, JsonOut *out)
 {
     const RequestTimings *timings = &answer->timings;
@@ -169,7 +164,8 @@ static void write_timings(const ApiAnswer *answer, JsonOut *out)
               (double)timings->queue_usec / 1e3, (double)timings->prefill_usec / 1e3,
               (double)timings->decode_usec / 1e3);
     json_rawf(out, ",\"prefill_tokens_per_second\":%.3f,\"decode_tokens_per_second\":%.3f",
-              per_second(read, timings->prefill_usec), per_second(timings->completion_tokens, timings->decode_usec));
+              api_per_second(read, timings->prefill_usec),
+              api_per_second(timings->completion_tokens, timings->decode_usec));
     json_rawf(out, ",\"preemptions\":%u}", timings->n_preempted);
 }
 

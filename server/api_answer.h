@@ -60,6 +60,12 @@ void api_answer_done(ApiAnswer *answer);
 LW_CHECK bool api_answer_add_text(ApiAnswer *answer, uint32_t choice, const char *text, size_t n, Error *error);
 /* Text and, when wanted, log-probabilities. */
 LW_CHECK bool api_answer_add_tokens(ApiAnswer *answer, uint32_t choice, const TokensPayload *tokens, Error *error);
+
+static inline double api_per_second(uint64_t tokens, uint64_t usec)
+{
+    return usec ? (double)tokens * 1e6 / (double)usec : 0;
+}
+
 /* "stop", "length", "tool_calls" */
 const char *api_finish_name(FinishReason finish);
 /* Is there anything to write for this choice? */

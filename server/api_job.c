@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/api_job.h"
+#include "base/clock.h"
 
 #include <stdlib.h>
 
@@ -75,6 +76,7 @@ bool api_job_start(Server *server, Exchange *exchange, void *user, bool (*run)(A
     *job = (ApiJob){.server = server,
                     .model = server->model,
                     .limits = server->limits,
+                    .arrival_usec = clock_now_usec(),
                     .exchange = exchange,
                     .user = user,
                     .run = run,

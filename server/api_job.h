@@ -12,7 +12,8 @@ struct ApiJob {
     uv_work_t work;
     Server *server;
     const ServedModel *model;
-    ServerLimits limits; /* when the job began */
+    ServerLimits limits;   /* when the job began */
+    uint64_t arrival_usec; /* of the whole body */
     Exchange *exchange;  /* NULL: the client left */
     void *user;
     char *body;

@@ -78,7 +78,7 @@ static void send_call(SessionWait *wait)
 {
     Server *server = wait->server;
     Error error;
-    int refusal = server_refusal(server);
+    int refusal = server_late_refusal(server);
     if (refusal) (void)error_set(&error, ERR_BUSY, "the server is shutting down");
     if (refusal || !worker_session(server->worker, wait->call, &error)) {
         server_reply_error(wait->exchange, refusal ? refusal : (int)error.code, &error);

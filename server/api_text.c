@@ -3,6 +3,7 @@
 #include "server/api.h"
 #include "server/api_ids.h"
 #include "server/chat_prompt.h"
+#include "server/generation.h"
 
 #include <string.h>
 
@@ -26,6 +27,7 @@ static bool encode_content(ApiJob *job, TokenList *tokens, Error *error)
         !option(job->json, "parse_special", &parse_special, error))
         return false;
     TextRange all = {0, strlen(text)};
+    if (!generation_check_bytes(job, all.end, name, error)) return false;
     TokEncode encode = {
         .text = text, .n = all.end, .trusted = &all, .n_trusted = parse_special && all.end, .add_special = add_special};
     return tok_encode(job->model->tokenizer, &encode, tokens, error);

@@ -284,6 +284,8 @@ uint32_t generation_abort(Server *server, const Caller *caller, const char *id)
         generation_fail(generation, ERR_CANCELLED, &error);
         n++;
     }
+    const char *owner = caller->rights & RIGHT_ADMIN ? NULL : caller->account ? caller->account->name : "";
+    if (server->n_jobs) aborted_add(&server->aborted, id, owner, clock_now_usec());
     return n;
 }
 

@@ -26,6 +26,7 @@ typedef struct GenerationPlan {
     PromptMap *map;    /* of the first prompt */
     const char *model; /* one of the served names */
     char request_id[130];
+    uint64_t deadline_usec; /* 0: none */
 } GenerationPlan;
 
 /* Starts the job; run fills job->user, a GenerationPlan that is zeroed before. */
@@ -44,7 +45,7 @@ LW_CHECK bool generation_add_prompt(ApiJob *job, const ApiParams *params, const 
 
 /*
  * For /v1/abort: id of the answer, the client's request_id or its x-request-id. How many ended: of others only an
- * administrator ends any.
+ * administrator ends any. Those that are being prepared end when that is done, and are not among them.
  */
 uint32_t generation_abort(Server *server, const Caller *caller, const char *id);
 void generation_fail_all(Server *server, int kind, const Error *error);

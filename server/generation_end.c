@@ -83,11 +83,6 @@ static const char *finish_word(const ApiAnswer *answer)
     return word;
 }
 
-static double per_second(uint64_t tokens, uint64_t usec)
-{
-    return usec ? (double)tokens * 1e6 / (double)usec : 0;
-}
-
 void generation_log(const Generation *generation, const char *end, unsigned status, const char *code)
 {
     enum { FIELDS = 17 };
@@ -111,7 +106,7 @@ void generation_log(const Generation *generation, const char *end, unsigned stat
         {"queue_ms", LOG_REAL, .real = (double)timings.queue_usec / 1e3},
         {"prefill_ms", LOG_REAL, .real = (double)timings.prefill_usec / 1e3},
         {"decode_ms", LOG_REAL, .real = (double)timings.decode_usec / 1e3},
-        {"tokens_per_second", LOG_REAL, .real = per_second(timings.completion_tokens, timings.decode_usec)},
+        {"tokens_per_second", LOG_REAL, .real = api_per_second(timings.completion_tokens, timings.decode_usec)},
         [FIELDS + CALLER_LOG_FIELDS - 1] = {NULL},
     };
     caller_log_fields(exchange_caller(generation->exchange), fields + FIELDS);
@@ -153,8 +148,8 @@ static void fail_stream(Generation *generation, int kind, const Error *error)
     buffer_init(&frame, 8192);
     json_begin(&out, &frame);
     sse_failure(&out, kind, error);
-    if (json_end(&out, &ignored) && exchange_stream_write(generation->exchange, frame.data, frame.n))
-        exchange_stream_end(generation->exchange, true);
+    if (json_end(&out, &ignored)) (void)!exchange_stream_write(generation->exchange, frame.data, frame.n);
+    exchange_stream_end(generation->exchange, true); /* without a frame too: nobody else would end it */
     buffer_done(&frame);
 }
 

@@ -21,6 +21,20 @@ static bool find_model(ApiJob *job, const char *name, const char **ret_name, Err
                            job->model->names[0]);
 }
 
+static uint64_t deadline_of(const ApiJob *job, const ApiParams *params)
+{
+    uint64_t timeout_ms = (uint64_t)(params->timeout_s * 1e3), limit_ms = job->limits.request_timeout_ms;
+    if (limit_ms && (!timeout_ms || timeout_ms > limit_ms)) timeout_ms = limit_ms;
+    return timeout_ms ? job->arrival_usec + timeout_ms * 1000 : 0;
+}
+
+/* Nothing is begun for a client whose time is over. */
+static bool check_deadline(const GenerationPlan *plan, Error *error)
+{
+    if (!plan->deadline_usec || clock_now_usec() < plan->deadline_usec) return true;
+    return error_set(error, ERR_DEADLINE, "the request's time was over before its prompt was read");
+}
+
 bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *error)
 {
     GenerationPlan *plan = job->user;
@@ -35,7 +49,8 @@ bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *
     plan->n_top_logprobs = (uint32_t)ret_params->top_logprobs;
     plan->n_choices = (uint32_t)ret_params->n;
     if (ret_params->request_id) snprintf(plan->request_id, sizeof plan->request_id, "%s", ret_params->request_id);
-    return true;
+    plan->deadline_usec = deadline_of(job, ret_params);
+    return check_deadline(plan, error);
 }
 
 bool generation_check_bytes(const ApiJob *job, size_t n, const char *param, Error *error)
@@ -161,10 +176,8 @@ static bool fill_request(Request *request, const ApiJob *job, const ApiParams *p
     request->attention = plan->attention.wish;
     request->attention.audit_interval = job->model->audit_interval;
     request->priority = params->priority;
-    request->arrival_usec = clock_now_usec();
-    uint64_t timeout_ms = (uint64_t)(params->timeout_s * 1e3), limit_ms = job->limits.request_timeout_ms;
-    if (limit_ms && (!timeout_ms || timeout_ms > limit_ms)) timeout_ms = limit_ms;
-    request->deadline_usec = timeout_ms ? request->arrival_usec + timeout_ms * 1000 : 0;
+    request->arrival_usec = job->arrival_usec;
+    request->deadline_usec = plan->deadline_usec;
     return fill_salt(request, params, error) &&
            fill_sampling(request, params, tok_n_vocab(job->model->tokenizer), error) &&
            fill_stops(request, params, error);
@@ -195,7 +208,7 @@ bool generation_add_prompt(ApiJob *job, const ApiParams *params, const TokenList
     Buffer *echo = &plan->echo[plan->n_requests];
     buffer_init(echo, job->server->params.max_body_bytes * 4 + 4096);
     if (!fill_request(request, job, params, tokens, error) ||
-        (params->echo && !decode_echo(job, tokens, echo, error))) {
+        (params->echo && !decode_echo(job, tokens, echo, error)) || !check_deadline(plan, error)) {
         buffer_done(echo);
         request_free(request);
         return false;

@@ -150,6 +150,29 @@ static void reply_failed(ApiJob *job, int kind, const Error *error)
         server_reply_error(job->exchange, kind, error);
 }
 
+static bool was_aborted(const ApiJob *job, const GenerationPlan *plan)
+{
+    const AbortedIds *ids = &job->server->aborted;
+    const Caller *caller = exchange_caller(job->exchange);
+    const char *owner = caller->account ? caller->account->name : "";
+    return aborted_has(ids, plan->request_id, owner, job->arrival_usec) ||
+           (caller->is_named_by_client && aborted_has(ids, caller->request_id, owner, job->arrival_usec));
+}
+
+/* Why the request must not begin, as an HttpErrorKind; 0: it may. */
+static int refuse(const ApiJob *job, const GenerationPlan *plan, Error *error)
+{
+    int refusal = server_late_refusal(job->server);
+    if (refusal) {
+        (void)error_set(error, ERR_BUSY, "the server is shutting down");
+    } else if (was_aborted(job, plan)) {
+        job->server->metrics.aborted[METRICS_ABORT]++;
+        (void)error_set(error, ERR_CANCELLED, "the request was aborted");
+        refusal = ERR_CANCELLED;
+    }
+    return refusal;
+}
+
 /* All prompts of the plan are charged to the key, or none and the request is refused. */
 static bool charge(const GenerationPlan *plan, Exchange *exchange)
 {
@@ -178,15 +201,14 @@ static void on_prepared(ApiJob *job)
 {
     GenerationPlan *plan = job->user;
     Error error = {.code = ERR_NONE};
-    int refusal = server_refusal(job->server);
+    int refusal;
     if (!job->exchange) {
         generation_plan_free(plan);
         return;
     }
     if (job->failed) {
         reply_failed(job, job->fault ? job->fault : (int)job->error.code, &job->error);
-    } else if (refusal) {
-        (void)error_set(&error, ERR_BUSY, "the server is shutting down");
+    } else if ((refusal = refuse(job, plan, &error)) != 0) {
         reply_failed(job, refusal, &error);
     } else {
         begin(job, plan);

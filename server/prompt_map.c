@@ -44,29 +44,39 @@ typedef struct Seek {
 static bool seek(Seek *seek, const char *needle, size_t n)
 {
     const char *from = seek->text + seek->at;
-    const char *found = n ? memmem(from, seek->n - seek->at, needle, n) : NULL;
+    const char *found = memmem(from, seek->n - seek->at, needle, n);
     if (!found) return false;
     seek->chars += count_chars(from, (size_t)(found - from));
     seek->at = (size_t)(found - seek->text);
     return true;
 }
 
-/* Code points before the content, which may have lost the blanks around it. */
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/*
+ * Code points before the content, whether or not the template has taken the blanks around it away: what it begins with
+ * counts as being there. Blanks are single code points.
+ */
 static uint32_t find_content(Seek *state, const char *content)
 {
-    size_t n = strlen(content), lead = strspn(content, " \t\r\n"), inner = n - lead;
-    while (inner && strchr(" \t\r\n", content[lead + inner - 1])) inner--;
-    if (state->misses >= MAX_MISSES || !inner) return state->chars;
-    if (seek(state, content, n))
-        lead = 0;
-    else if (!seek(state, content + lead, inner)) {
+    size_t n = strlen(content), lead = 0, end = n;
+    while (lead < n && is_blank(content[lead])) lead++;
+    while (end > lead && is_blank(content[end - 1])) end--;
+    if (state->misses >= MAX_MISSES || lead == end) return state->chars;
+    if (!seek(state, content + lead, end - lead)) {
         state->misses++;
         return state->chars;
     }
     uint32_t start = state->chars > lead ? state->chars - (uint32_t)lead : 0;
-    size_t length = lead ? inner : n;
-    state->chars += count_chars(state->text + state->at, length);
-    state->at += length;
+    state->chars += count_chars(content + lead, end - lead);
+    state->at += end - lead;
+    for (; end < n && state->at < state->n && state->text[state->at] == content[end]; end++) {
+        state->chars++;
+        state->at++;
+    }
     return start;
 }
 

@@ -200,8 +200,8 @@ void routes_on_request(void *arg, Exchange *exchange)
     Server *server = arg;
     const Route *known, *route = find_route(exchange_method(exchange), exchange_path(exchange), &known);
     const char *tail = exchange_path(exchange) + strlen(route->path);
-    if ((route->flags & ROUTE_MODEL) && server_refusal(server)) /* the phase may have changed during the body */
-        reply_refusal(exchange, server_refusal(server));
+    if ((route->flags & ROUTE_MODEL) && server_late_refusal(server)) /* the phase may have changed during the body */
+        reply_refusal(exchange, server_late_refusal(server));
     else
         route->handler(server, exchange, tail);
 }

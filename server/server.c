@@ -53,6 +53,7 @@ static void reply_error(Exchange *exchange, int kind, const Error *error, int re
     buffer_init(&body, 8192);
     json_begin(&out, &body);
     http_error_write(&out, kind, error);
+    if (!json_end(&out, &(Error){0})) buffer_clear(&body); /* the status alone rather than half an object */
     exchange_reply(exchange, &(HttpReply){.status = row->status,
                                           .error_kind = kind,
                                           .content_type = "application/json",
@@ -81,6 +82,11 @@ int server_refusal(const Server *server)
 {
     if (server->phase == PHASE_READY) return 0;
     return server->phase == PHASE_LOADING ? HTTP_ERR_LOADING : HTTP_ERR_DRAINING;
+}
+
+int server_late_refusal(const Server *server)
+{
+    return server->phase == PHASE_DRAINING ? 0 : server_refusal(server);
 }
 
 /* ---- callbacks ---- */

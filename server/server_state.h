@@ -2,6 +2,7 @@
 /* Inside of the server, for the route handlers. Loop thread, but for the fields marked immutable. */
 #pragma once
 #include "engine/text/token_memory.h"
+#include "server/aborted.h"
 #include "server/auth.h"
 #include "server/cors.h"
 #include "server/http_daemon.h"
@@ -37,7 +38,8 @@ struct Server {
     uint32_t max_queue; /* the most that the worker takes */
     StatusLine status_line;
     RequestId last_id;
-    uint32_t n_jobs; /* in uv's pool */
+    uint32_t n_jobs;    /* in uv's pool */
+    AbortedIds aborted; /* while there are jobs */
     uv_async_t wake;
     uv_timer_t ping, drain, status, heartbeat;
     uv_signal_t signals[3];
@@ -57,3 +59,5 @@ void server_reply_busy(Server *server, Exchange *exchange, const Error *error);
 void server_reply_json(Exchange *exchange, Buffer *body);
 /* May work be done now? If not, the reason as an HttpErrorKind; 0: yes. */
 int server_refusal(const Server *server);
+/* The same for what was let in before: a drain waits for it. */
+int server_late_refusal(const Server *server);

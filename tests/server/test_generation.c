@@ -364,45 +364,6 @@ Test(generation, large_frames_do_not_cut_off_a_client_that_reads)
     fixture_stop(fixture);
 }
 
-/* One thread prepares requests and a long prompt keeps it busy: what waits behind it must end with its client. */
-Test(generation, jobs_of_clients_that_left_are_not_begun)
-{
-    enum { CLIENTS = 8, WORD_BYTES = 3 << 20, WORDS = 2, CONTENT_BYTES = WORDS * WORD_BYTES };
-    static const char small[] = "{\"nobody_knows\":1,\"prompt\":\"a\",\"max_tokens\":1}";
-    setenv("UV_THREADPOOL_SIZE", "1", 1);
-    FixtureOptions options = fixture_defaults();
-    options.params.max_body_bytes = 2 * CONTENT_BYTES;
-    Fixture *fixture = fixture_start(&options);
-    char *body = malloc(CONTENT_BYTES + 64);
-    cr_assert_not_null(body);
-    int n = sprintf(body, "{\"content\":\"%0*d\"}", CONTENT_BYTES, 0);
-    char *content = body + n - 2 - CONTENT_BYTES;
-    memset(content, 'e', CONTENT_BYTES);
-    for (int i = 1; i < WORDS; i++) content[i * WORD_BYTES] = ' '; /* there is a limit for a single word */
-    int long_fd = http_connect(fixture_port(fixture)), fds[CLIENTS];
-    cr_assert(http_send_post(long_fd, "/tokenize", "", body));
-    free(body);
-    nap_ms(200);
-    for (int i = 0; i < CLIENTS; i++) {
-        fds[i] = http_connect(fixture_port(fixture));
-        cr_assert(http_send_post(fds[i], COMPLETIONS, "", small));
-    }
-    nap_ms(50);
-    for (int i = 0; i < CLIENTS; i++) close(fds[i]);
-    Buffer in;
-    buffer_init(&in, 256 << 20);
-    cr_expect_eq(http_read(long_fd, &in, "\"count\":", 60000), HTTP_FOUND);
-    buffer_done(&in);
-    close(long_fd);
-    expect_post(fixture, COMPLETIONS, small, 200, "\"length\"");
-    http_ask(fixture_port(fixture), "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &in);
-    const char *line = strstr(in.data, "\nlongwave_unknown_fields_total{");
-    cr_assert(line != NULL);
-    cr_expect(eq(int, atoi(strchr(line, ' ') + 1), 1)); /* of the last request */
-    buffer_done(&in);
-    fixture_stop(fixture);
-}
-
 Test(generation, silent_streams_get_comments)
 {
     FixtureOptions options = fixture_defaults();

@@ -104,6 +104,19 @@ Test(prompt_map, a_prompt_without_messages_counts_from_its_start)
     world_done(&world);
 }
 
+Test(prompt_map, blanks_around_a_content_may_have_stayed)
+{
+    static const char text[] = "<|im_start|>user\n  hi \t<|im_end|>hi \n.<|im_end|>\t no";
+    World world;
+    world_init(&world, text, "[{\"content\":\"  hi \\t\"},{\"content\":\"\\n hi \\n\"},{\"content\":\"\\r\\t no\"}]");
+    expect(&world, text, strstr(text, "  hi"), 0, 0);
+    expect(&world, text, strstr(text, " hi \t"), 0, 1);
+    expect(&world, text, strstr(text, "hi \n"), 1, 2); /* the blanks that it begins with are not there */
+    expect(&world, text, strstr(text, ".<"), 1, 6);
+    expect(&world, text, strstr(text, " no"), 2, 2);
+    world_done(&world);
+}
+
 /* Each content that is nowhere would search all of the text. */
 Test(prompt_map, contents_that_a_template_hides_take_no_long_search)
 {
@@ -121,6 +134,29 @@ Test(prompt_map, contents_that_a_template_hides_take_no_long_search)
     World world;
     world_init(&world, text, messages);
     cr_expect_lt((double)(clock() - began) / CLOCKS_PER_SEC, 5);
+    world_done(&world);
+    free(text);
+    free(messages);
+}
+
+/* Where a template takes blanks away, what is as it was sent is nowhere, message after message. */
+Test(prompt_map, contents_that_a_template_trims_take_no_long_search)
+{
+    enum { TEXT_BYTES = 1 << 20, MESSAGES = 100000 };
+    char *text = malloc(TEXT_BYTES + 1), *messages = malloc(MESSAGES * 32);
+    cr_assert(text && messages);
+    memset(text, 'e', TEXT_BYTES);
+    for (int i = 0; i < TEXT_BYTES; i += 9) text[i] = ' ';
+    text[TEXT_BYTES] = '\0';
+    size_t n = (size_t)sprintf(messages, "[");
+    for (int i = 0; i < MESSAGES; i++)
+        n += (size_t)sprintf(messages + n, "%s{\"content\":\"eeeeeeee  \"}", i ? "," : "");
+    sprintf(messages + n, "]");
+    clock_t began = clock();
+    World world;
+    world_init(&world, text, messages);
+    cr_expect_lt((double)(clock() - began) / CLOCKS_PER_SEC, 5);
+    expect(&world, text, text + 9 * MESSAGES, MESSAGES - 1, 8);
     world_done(&world);
     free(text);
     free(messages);

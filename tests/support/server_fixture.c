@@ -37,7 +37,7 @@ static void need(bool ok, const char *what, const Error *error)
 
 FixtureOptions fixture_defaults(void)
 {
-    FixtureOptions options = {.step_usec = 1000, .max_queue = 8};
+    FixtureOptions options = {.step_usec = 1000, .max_queue = 8, .context = 512};
     server_defaults(&options.params);
     options.params.port = 0;
     options.params.max_body_bytes = 1 << 20;
@@ -72,7 +72,7 @@ static void load_model(Fixture *fixture)
         .n_kv_pages = 100,
         .size_bytes = fixture->file.n,
         .created_unix = 1700000000,
-        .context = 512,
+        .context = fixture->options.context,
         .tokenizer = fixture->tokenizer,
         .chat_template = fixture->chat_template,
         .style = &fixture->style,

@@ -16,6 +16,7 @@ typedef struct Fixture Fixture;
 typedef struct FixtureOptions {
     uint32_t step_usec; /* between two tokens */
     uint32_t max_queue;
+    uint32_t context;
     const char *session_dir;
     LogLevel log_level;
     bool loading;        /* no model is attached */
