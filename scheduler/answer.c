@@ -131,11 +131,11 @@ static bool take_apart(Answer *answer, bool matches, bool is_last, bool *stopped
     return buffer_append(&answer->text, answer->parts.text.data, answer->parts.text.n, error);
 }
 
-bool answer_take(Answer *answer, uint32_t id, AnswerState *ret_state, Error *error)
+bool answer_take(Answer *answer, uint32_t id, bool is_whole, AnswerState *ret_state, Error *error)
 {
     const Request *request = answer->request;
     bool is_end = ends(answer, id), stopped = false, may_end = answer_may_end(answer);
-    bool is_last = is_end || answer->n_tokens + 1 >= request->max_tokens;
+    bool is_last = is_end || is_whole || answer->n_tokens + 1 >= request->max_tokens;
     bool shows = !tok_is_end(answer->tokenizer, id) && (!is_end || request->stop.include);
     buffer_clear(&answer->piece);
     buffer_clear(&answer->text);
@@ -147,6 +147,6 @@ bool answer_take(Answer *answer, uint32_t id, AnswerState *ret_state, Error *err
         if (is_last && !stop_flush(answer->stop, &answer->text, error)) return false;
     }
     answer->n_tokens++;
-    *ret_state = is_end || stopped ? ANSWER_STOPPED : is_last ? ANSWER_FULL : ANSWER_OPEN;
+    *ret_state = is_end || is_whole || stopped ? ANSWER_STOPPED : is_last ? ANSWER_FULL : ANSWER_OPEN;
     return true;
 }

@@ -34,5 +34,8 @@ LW_CHECK bool answer_open(Answer *answer, const Tokenizer *tokenizer, const Requ
 void answer_done(Answer *answer); /* {0} is fine */
 /* May the next token end the answer, or is it too early for that (min_tokens)? */
 bool answer_may_end(const Answer *answer);
-/* The next token; what it released is answer->text, until the next call. End tokens never show. */
-LW_CHECK bool answer_take(Answer *answer, uint32_t id, AnswerState *ret_state, Error *error);
+/*
+ * The next token; what it released is answer->text, until the next call. End tokens never show. is_whole: nothing may
+ * follow it, whatever it is.
+ */
+LW_CHECK bool answer_take(Answer *answer, uint32_t id, bool is_whole, AnswerState *ret_state, Error *error);

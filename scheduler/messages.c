@@ -26,6 +26,7 @@ void request_free(Request *request)
 {
     if (!request) return;
     arena_done(&request->arena);
+    grammar_release(request->grammar);
     free(request->failure);
     free(request);
 }

@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "base/arena.h"
+#include "engine/sample/grammar/grammar.h"
 #include "engine/sample/sampler.h"
 #include "engine/sample/stop.h"
 #include "engine/select/attention_stats.h"
@@ -19,7 +20,7 @@ typedef uint64_t RequestId; /* never reused in a process; 0 is none */
  * ends. */
 typedef struct Request {
     RequestId id;
-    Arena arena; /* owns all that is below but 'failure' */
+    Arena arena; /* owns all that is below but 'grammar' and 'failure' */
     const uint32_t *prompt;
     uint32_t n_prompt; /* >= 1 */
     uint32_t
@@ -35,6 +36,7 @@ typedef struct Request {
     bool want_logprobs;
     uint32_t n_top_logprobs;   /* 0..20 */
     bool want_prompt_logprobs; /* completions with echo and logprobs */
+    Grammar *grammar;          /* what every answer must be, a reference; NULL: any text */
     uint32_t policy;           /* PolicyId: how it attends; 0 is dense */
     AttnWish attention;        /* what it wants beyond that; not plain: policy is what roles it has */
     const char *cache_salt;    /* [n_cache_salt]; requests share prefixes only with those of the same salt */

@@ -9,7 +9,7 @@
 
 enum { FIRST_ANSWER_TOKENS = 64 };
 
-static void post(Sequence *sequence, Event event)
+void sequence_post(Sequence *sequence, Event event)
 {
     assert(sequence->n_pending < SEQUENCE_MAX_PENDING);
     event.id = sequence->job->id;
@@ -40,6 +40,7 @@ bool sequence_open(Sequence *sequence, Job *job, uint32_t choice, const Sequence
     sequence->n_tokens = request->n_prompt;
     if (!sampler_new(tools->space, &sequence->sampler, error) ||
         !sampler_reset(sequence->sampler, &request->sampling, choice, request->prompt, request->n_prompt, error) ||
+        !guide_open(&sequence->guide, request->grammar, tools->tokenizer, error) ||
         !answer_open(&sequence->answer, tools->tokenizer, request, tools->end_ids, tools->n_end_ids, error))
         return false;
     sequence->has_answer = true;
@@ -125,6 +126,7 @@ void sequence_close(Sequence *sequence, const SequenceTools *tools)
     if (sequence->state == SEQUENCE_RUNNING) sequence_detach(sequence, tools, false);
     swap_drop(tools->swap, sequence->swapped);
     sampler_free(sequence->sampler);
+    guide_done(&sequence->guide);
     if (sequence->has_answer) answer_done(&sequence->answer);
     free(sequence->tokens);
     sequence->swapped = NULL;
@@ -300,7 +302,7 @@ static PrefixRun run_of(const Sequence *sequence, const SequenceTools *tools)
 
 void sequence_finish(Sequence *sequence, const SequenceTools *tools, FinishReason finish)
 {
-    post(sequence, (Event){.kind = EVENT_CHOICE_DONE, .finish = finish});
+    sequence_post(sequence, (Event){.kind = EVENT_CHOICE_DONE, .finish = finish});
     sequence->job->n_over++;
     sequence->job->timings.reasoning_tokens += sequence->answer.n_reasoning;
     if (sequence->state == SEQUENCE_RUNNING) {
@@ -312,69 +314,6 @@ void sequence_finish(Sequence *sequence, const SequenceTools *tools, FinishReaso
         sequence->state = SEQUENCE_OVER;
     }
     sequence_close(sequence, tools);
-}
-
-static bool append_token(Sequence *sequence, uint32_t id, Error *error)
-{
-    if (sequence->n_tokens == sequence->max_tokens) {
-        uint32_t max = sequence->max_tokens + sequence->max_tokens / 2;
-        uint32_t *tokens = realloc(sequence->tokens, (size_t)max * sizeof *tokens);
-        if (!tokens) return error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", max);
-        sequence->tokens = tokens;
-        sequence->max_tokens = max;
-    }
-    sequence->tokens[sequence->n_tokens++] = id;
-    return true;
-}
-
-static void count_token(Sequence *sequence, const SequenceTools *tools, TokensPayload *payload)
-{
-    Job *job = sequence->job;
-    uint64_t now = tools->clock_usec();
-    payload->step_usec = now;
-    payload->gap_usec = sequence->last_token_usec ? now - sequence->last_token_usec : 0;
-    sequence->last_token_usec = now;
-    if (!job->first_token_usec) job->first_token_usec = now;
-    job->timings.completion_tokens++;
-    tools->stats->generated_tokens++;
-}
-
-static bool attach_parts(TokensPayload *payload, const Answer *answer, Error *error)
-{
-    uint32_t n = answer->parts.n;
-    if (!answer->parser || !n) return true;
-    payload->parts = malloc(n * sizeof *payload->parts);
-    if (!payload->parts) return error_set(error, ERR_NO_MEMORY, "no memory for %u parts of an answer", n);
-    memcpy(payload->parts, answer->parts.items, n * sizeof *payload->parts);
-    payload->n_parts = n;
-    return true;
-}
-
-bool sequence_sample(Sequence *sequence, const SequenceTools *tools, float *logits, Error *error)
-{
-    const Request *request = sequence->job->request;
-    Answer *answer = &sequence->answer;
-    sampler_ban(sequence->sampler, answer->enders, answer_may_end(answer) ? 0 : answer->n_enders);
-    TokensPayload *payload;
-    if (!tokens_payload_new(1, &payload, error)) return false;
-    EventToken *token = payload->tokens;
-    AnswerState state;
-    if (!sampler_pick(sequence->sampler, logits, request->want_logprobs, request->n_top_logprobs, &token->sample,
-                      error) ||
-        !append_token(sequence, token->sample.id, error) || !answer_take(answer, token->sample.id, &state, error)) {
-        tokens_payload_free(payload);
-        return false;
-    }
-    count_token(sequence, tools, payload);
-    token->text_bytes = (uint32_t)answer->text.n;
-    attach_text(payload, &answer->text);
-    if (!attach_parts(payload, answer, error)) {
-        tokens_payload_free(payload);
-        return false;
-    }
-    post(sequence, (Event){.kind = EVENT_TOKENS, .tokens = payload});
-    if (state != ANSWER_OPEN) sequence_finish(sequence, tools, state == ANSWER_STOPPED ? FINISH_STOP : FINISH_LENGTH);
-    return true;
 }
 
 static void tell_progress(Job *job, const SequenceTools *tools, uint32_t n_held)

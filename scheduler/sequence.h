@@ -12,6 +12,7 @@
 #pragma once
 #include "scheduler/answer.h"
 #include "scheduler/batch_build.h"
+#include "scheduler/guide.h"
 #include "scheduler/heap.h"
 #include "scheduler/prefix_cache.h"
 #include "scheduler/swap.h"
@@ -45,6 +46,7 @@ struct Sequence {
     Sampler *sampler;
     Answer answer;
     bool has_answer;
+    Guide guide;
     /* WAITING: too few pages were free to start with so many cached tokens */
     bool was_refused;
     uint32_t n_refused_cached;
@@ -90,7 +92,11 @@ uint32_t sequence_last_row(const Sequence *sequence, const SequenceTools *tools,
 /* The engine now holds n_rows more: posts what they tell, publishes full pages, samples from logits if any are due. */
 LW_CHECK bool sequence_advance(Sequence *sequence, const SequenceTools *tools, uint32_t n_rows, float *logits,
                                Error *error);
-/* One more token from a row of logits, which changes it; may end the choice. */
+/*
+ * One more token from a row of logits, which changes it; may end the choice. With those that a grammar knows ahead it
+ * may be several, whose rows are then computed together.
+ */
 LW_CHECK bool sequence_sample(Sequence *sequence, const SequenceTools *tools, float *logits, Error *error);
+void sequence_post(Sequence *sequence, Event event);
 /* The choice is over: its pages go to the prefix cache. */
 void sequence_finish(Sequence *sequence, const SequenceTools *tools, FinishReason finish);

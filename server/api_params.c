@@ -232,6 +232,26 @@ static bool read_cache_salt(const Reader *reader, const cJSON *item)
     return read_short_text(reader, item, "cache_salt", API_MAX_SALT_BYTES, &reader->params->cache_salt);
 }
 
+static bool read_grammar(const Reader *reader, const cJSON *item)
+{
+    return api_guide_read(&reader->params->guide, API_GUIDE_GRAMMAR, item, item->string, reader->error);
+}
+
+static bool read_regex(const Reader *reader, const cJSON *item)
+{
+    return api_guide_read(&reader->params->guide, API_GUIDE_REGEX, item, item->string, reader->error);
+}
+
+static bool read_choice(const Reader *reader, const cJSON *item)
+{
+    return api_guide_read(&reader->params->guide, API_GUIDE_CHOICE, item, item->string, reader->error);
+}
+
+static bool read_structured_outputs(const Reader *reader, const cJSON *item)
+{
+    return api_guide_read_object(&reader->params->guide, item, reader->error);
+}
+
 static bool read_tools(const Reader *reader, const cJSON *item)
 {
     return api_tools_read(item, &reader->params->tools, reader->error);
@@ -277,6 +297,13 @@ static const struct {
     {"reasoning_effort", API_CHAT, read_reasoning_effort},
     {"user", BOTH, read_ignored_text},
     {"cache_salt", BOTH, read_cache_salt},
+    {"grammar", BOTH, read_grammar},
+    {"guided_grammar", BOTH, read_grammar},
+    {"regex", BOTH, read_regex},
+    {"guided_regex", BOTH, read_regex},
+    {"choice", BOTH, read_choice},
+    {"guided_choice", BOTH, read_choice},
+    {"structured_outputs", BOTH, read_structured_outputs},
     {"tools", API_CHAT, read_tools},
     {"tool_choice", API_CHAT, read_tool_choice},
     {"safety_identifier", BOTH, read_ignored_text},
@@ -302,15 +329,8 @@ static const struct {
     {"functions", API_CHAT, NEUTRAL_EMPTY, 0, NULL},
     {"function_call", API_CHAT, NEUTRAL_TEXT, 0, "|none|auto|"},
     {"response_format", BOTH, NEUTRAL_FORMAT, 0, NULL},
-    {"grammar", BOTH, NEUTRAL_EMPTY, 0, NULL},
     {"json_schema", BOTH, NEUTRAL_NONE, 0, NULL},
-    {"regex", BOTH, NEUTRAL_EMPTY, 0, NULL},
-    {"choice", BOTH, NEUTRAL_EMPTY, 0, NULL},
     {"guided_json", BOTH, NEUTRAL_NONE, 0, NULL},
-    {"guided_regex", BOTH, NEUTRAL_EMPTY, 0, NULL},
-    {"guided_choice", BOTH, NEUTRAL_EMPTY, 0, NULL},
-    {"guided_grammar", BOTH, NEUTRAL_EMPTY, 0, NULL},
-    {"structured_outputs", BOTH, NEUTRAL_NONE, 0, NULL},
     {"modalities", API_CHAT, NEUTRAL_FORMAT, 0, NULL},
     {"audio", API_CHAT, NEUTRAL_NONE, 0, NULL},
     {"web_search_options", API_CHAT, NEUTRAL_NONE, 0, NULL},

@@ -5,6 +5,7 @@
  * Pool thread. Strings and JSON nodes are borrowed from the body's tree.
  */
 #pragma once
+#include "server/api_guide.h"
 #include "server/api_json.h"
 #include "server/api_longwave.h"
 #include "server/api_tools.h"
@@ -41,6 +42,7 @@ typedef struct ApiParams {
     bool has_generation_prompt, add_generation_prompt, continue_final_message;
     int64_t priority;
     ApiLongwave longwave;
+    ApiGuide guide;
     const char *cache_salt;            /* NULL: absent */
     ApiTools tools;
     int64_t reasoning_budget;          /* tokens; -1: any number */

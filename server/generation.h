@@ -19,6 +19,7 @@ typedef struct GenerationPlan {
     uint32_t n_requests, n_choices;            /* choices of one request */
     Request *requests[GENERATION_MAX_PROMPTS]; /* owned until submitted; ids are given then */
     Buffer echo[GENERATION_MAX_PROMPTS];       /* text of the prompt, where it is to be repeated */
+    Grammar *grammar; /* a reference; NULL: any text */
     ApiAttention attention;
     bool stream, include_usage, want_logprobs, progress;
     uint32_t n_top_logprobs;

@@ -13,6 +13,7 @@ void generation_plan_free(GenerationPlan *plan)
         request_free(plan->requests[i]);
         buffer_done(&plan->echo[i]);
     }
+    grammar_release(plan->grammar);
     prompt_map_free(plan->map);
     free(plan);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
+#include "server/api_grammar.h"
 #include "server/generation.h"
 
 #include <stdio.h>
@@ -50,7 +51,7 @@ bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *
     plan->n_choices = (uint32_t)ret_params->n;
     if (ret_params->request_id) snprintf(plan->request_id, sizeof plan->request_id, "%s", ret_params->request_id);
     plan->deadline_usec = deadline_of(job, ret_params);
-    return check_deadline(plan, error);
+    return check_deadline(plan, error) && api_grammar_read(job, &ret_params->guide, error);
 }
 
 bool generation_check_bytes(const ApiJob *job, size_t n, const char *param, Error *error)
@@ -172,6 +173,7 @@ static bool fill_request(Request *request, const ApiJob *job, const ApiParams *p
     request->n_top_logprobs = plan->n_top_logprobs;
     /* With max_tokens 0 there is nothing else to do for the engine. */
     request->want_prompt_logprobs = params->echo && (params->logprobs || !request->max_tokens);
+    request->grammar = plan->grammar ? grammar_take(plan->grammar) : NULL;
     request->policy = plan->attention.policy;
     request->attention = plan->attention.wish;
     request->attention.audit_interval = job->model->audit_interval;

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { EVENTS_PER_TURN = 4096, TOKEN_MEMORY_BYTES = 64 << 20 };
+enum { EVENTS_PER_TURN = 4096, TOKEN_MEMORY_BYTES = 64 << 20, GRAMMAR_CACHE_BYTES = 64 << 20 };
 
 void server_defaults(ServerParams *params)
 {
@@ -235,6 +235,8 @@ bool server_attach(Server *server, const ServedModel *model, const WorkerParams 
     const TokenMemoryParams memory = {
         .tokenizer = model->tokenizer, .max_bytes = TOKEN_MEMORY_BYTES, .max_entry_bytes = ANSWER_IDS_MAX_BYTES};
     if (!server->memory && !token_memory_new(&memory, &server->memory, error)) return false;
+    if (!server->grammars && !grammar_cache_new(model->tokenizer, GRAMMAR_CACHE_BYTES, &server->grammars, error))
+        return false;
     if (!server->http && server->phase == PHASE_LOADING && !start_http(server, error)) return false;
     if (!worker_start(&with_wake, &server->worker, error)) return false;
     server->model = model;
@@ -277,6 +279,7 @@ static void on_handle_closed(uv_handle_t *handle)
     auth_free(server->auth);
     cors_free(server->cors);
     token_memory_free(server->memory);
+    grammar_cache_free(server->grammars);
     free(server);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of the server, for the route handlers. Loop thread, but for the fields marked immutable. */
 #pragma once
+#include "engine/sample/grammar/cache.h"
 #include "engine/text/token_memory.h"
 #include "server/aborted.h"
 #include "server/auth.h"
@@ -29,6 +30,7 @@ struct Server {
     const ServedModel *model; /* NULL while loading, then immutable */
     Worker *worker;           /* NULL while loading */
     TokenMemory *memory;      /* of answers; NULL while loading, then any thread's */
+    GrammarCache *grammars;   /* the same */
     Inbox inbox;
     Metrics metrics;
     Generation *generations;  /* open ones */

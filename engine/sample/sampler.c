@@ -176,6 +176,7 @@ bool sampler_reset(Sampler *sampler, const SamplingParams *params, uint32_t choi
     sampler->n_drawn = 0;
     sampler->mirostat_mu = 2 * (double)params->mirostat_tau;
     sampler_ban(sampler, NULL, 0);
+    sampler_allow(sampler, NULL);
     return history_reset(sampler, prompt, n_prompt, error);
 }
 
@@ -183,6 +184,18 @@ void sampler_ban(Sampler *sampler, const uint32_t *ids, uint32_t n)
 {
     sampler->banned = ids;
     sampler->n_banned = n;
+}
+
+void sampler_allow(Sampler *sampler, const uint64_t *words)
+{
+    sampler->allowed = words;
+}
+
+bool sampler_force(Sampler *sampler, uint32_t id, Error *error)
+{
+    if (!history_push(sampler, id, error)) return false;
+    sampler->n_drawn++;
+    return true;
 }
 
 /* ---- changes of logits, in order ---- */
@@ -209,10 +222,26 @@ static void bans_apply(Sampler *sampler, Row *row)
         if (sampler->banned[i] < sampler->space->n_vocab) row->logits[sampler->banned[i]] = -INFINITY;
 }
 
+static bool mask_applies(const Sampler *sampler)
+{
+    return sampler->allowed != NULL;
+}
+
+static void mask_apply(Sampler *sampler, Row *row)
+{
+    uint32_t n = sampler->space->n_vocab;
+    for (uint32_t first = 0; first < n; first += 64) {
+        uint64_t word = sampler->allowed[first / 64];
+        uint32_t n_bits = n - first < 64 ? n - first : 64;
+        if (word == UINT64_MAX) continue;
+        for (uint32_t i = 0; i < n_bits; i++)
+            row->logits[first + i] = word >> i & 1 ? row->logits[first + i] : -INFINITY;
+    }
+}
+
 static const Stage changes[] = {
-    {"bias", bias_applies, bias_apply},
-    {"bans", bans_apply_to, bans_apply},
-    {"penalties", penalties_apply_to, penalties_apply},
+    {"bias", bias_applies, bias_apply}, {"bans", bans_apply_to, bans_apply},
+    {"mask", mask_applies, mask_apply}, {"penalties", penalties_apply_to, penalties_apply},
     {"dry", dry_applies_to, dry_apply},
 };
 
@@ -307,8 +336,7 @@ bool sampler_pick(Sampler *sampler, float *logits, bool want_logprob, uint32_t n
     result.id = greedy ? first_index_of(logits, n, row.max) : draw_token(sampler, &row);
     mirostat_learn(sampler, result.id);
     if (want_logprob) fill_logprobs(sampler->space->raw, n, raw_max, n_top, &result);
-    if (!history_push(sampler, result.id, error)) return false;
-    sampler->n_drawn++;
+    if (!sampler_force(sampler, result.id, error)) return false;
     *ret_result = result;
     return true;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From one row of logits to one token. [Log-probabilities are taken from the raw row.] Changes of logits: bias, bans,
- * repetition, frequency and presence penalty, DRY. Then, unless greedy, cuts, each on what the one before left:
- * top_n_sigma, temperature (or dynatemp), min_p, top_k, typical_p, top_p, xtc; or with mirostat its own cut in place of
- * all cuts. At last one draw from a counter-based generator: token i of choice c depends on (seed, c, i), its row and
- * the tokens before it alone. Every use of chance has a stream of its own. Ties go to the lower id. Engine thread.
+ * a grammar's mask, repetition, frequency and presence penalty, DRY. Then, unless greedy, cuts, each on what the one
+ * before left: top_n_sigma, temperature (or dynatemp), min_p, top_k, typical_p, top_p, xtc; or with mirostat its own
+ * cut in place of all cuts. At last one draw from a counter-based generator: token i of choice c depends on (seed, c,
+ * i), its row and the tokens before it alone. Every use of chance has a stream of its own. Ties go to the lower id.
+ * Engine thread.
  *
  * Why this order: temperature before min_p, top_k and top_p is vLLM's; the places of the others among them are
  * llama.cpp's (DRY after the penalties, top_n_sigma on logits, typical_p between top_k and top_p, xtc behind all cuts).
@@ -92,6 +93,11 @@ LW_CHECK bool sampler_reset(Sampler *sampler, const SamplingParams *params, uint
                             uint32_t n_prompt, Error *error);
 /* From now on these ids are never chosen (min_tokens); n = 0 lifts it. ids are borrowed; reset lifts it too. */
 void sampler_ban(Sampler *sampler, const uint32_t *ids, uint32_t n);
+/* From now on only ids whose bit is set (bit id % 64 of word id / 64) are chosen; NULL lifts it. Borrowed; so does
+ * reset. */
+void sampler_allow(Sampler *sampler, const uint64_t *words);
+/* This id is the next token, whatever the row says; a draw is used up by it. */
+LW_CHECK bool sampler_force(Sampler *sampler, uint32_t id, Error *error);
 /*
  * logits [n_vocab] are changed in place. logprob and top stay 0 unless asked for. -INFINITY is a masked id; NaN,
  * +INFINITY or a row without any id left is ERR_NON_FINITE.

@@ -56,7 +56,8 @@ struct Sampler {
     uint64_t n_drawn; /* tokens picked since the reset: the counter of the generator */
     const uint32_t *banned;
     uint32_t n_banned;
-    double mirostat_mu; /* bits */
+    const uint64_t *allowed; /* NULL: all */
+    double mirostat_mu;      /* bits */
     History history;
 };
 

@@ -208,7 +208,7 @@ Test(api_params, logprobs_have_two_forms)
 
 #define NAMED(name)                                                                                                    \
     "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"parameters\":{\"type\":\"object\"},\"strict\":true}" \
-                                                            "}"
+    "}"
 #define TOOL NAMED("f")
 #define ALLOWED(mode, tool)                                                                                            \
     "{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"" mode "\",\"tools\":[" tool "]}}"
@@ -431,13 +431,12 @@ Test(api_params, what_would_change_the_answer_is_refused)
         {"{\"tools\":[" TOOL "],\"tool_choice\":" TOOL "}", "tool_choice"},
         {"{\"response_format\":{\"type\":\"json_object\"}}", "response_format"},
         {"{\"response_format\":\"text\"}", "response_format"},
-        {"{\"grammar\":\"root ::= x\"}", "grammar"},
         {"{\"best_of\":2}", "best_of"},
         {"{\"modalities\":[\"text\",\"audio\"]}", "modalities"},
         {"{\"longwave\":{\"attention\":{\"preset\":\"dense\",\"pages\":9}}}", "longwave.attention.pages"},
         {"{\"longwave\":{\"attention\":{\"wavelength\":{\"both\":9}}}}", "longwave.attention.wavelength.both"},
         {"{\"longwave\":{\"x\":1}}", "longwave.x"},
-        {"{\"regex\":\"a\"}", "regex"},
+        {"{\"structured_outputs\":{\"structural_tag\":\"x\"}}", "structured_outputs.structural_tag"},
         {"{\"guided_json\":{}}", "guided_json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -450,6 +449,36 @@ Test(api_params, what_would_change_the_answer_is_refused)
     cr_expect(body.ok, "%s", body.error.text);
     cr_expect(eq(u32, body.params.unknown_fields, 0));
     cJSON_Delete(body.json);
+}
+
+Test(api_params, an_answer_follows_one_field_at_most)
+{
+    static const struct {
+        const char *body, *path;
+        ApiGuideKind kind;
+    } cases[] = {
+        {"{\"grammar\":\"root ::= x\"}", "grammar", API_GUIDE_GRAMMAR},
+        {"{\"guided_grammar\":\"root ::= x\",\"regex\":\"\"}", "guided_grammar", API_GUIDE_GRAMMAR},
+        {"{\"regex\":\"a\",\"choice\":[],\"grammar\":null}", "regex", API_GUIDE_REGEX},
+        {"{\"guided_regex\":\"a\"}", "guided_regex", API_GUIDE_REGEX},
+        {"{\"choice\":[\"a\",\"\"]}", "choice", API_GUIDE_CHOICE},
+        {"{\"guided_choice\":[\"a\"]}", "guided_choice", API_GUIDE_CHOICE},
+        {"{\"structured_outputs\":{\"regex\":null,\"choice\":[\"a\"]}}", "structured_outputs.choice", API_GUIDE_CHOICE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Body body = read_body(cases[i].body, i % 2 ? API_CHAT : API_COMPLETION);
+        cr_assert(body.ok, "%s", body.error.text);
+        cr_expect_eq(body.params.guide.kind, cases[i].kind, "%s", cases[i].body);
+        cr_expect_str_eq(body.params.guide.path, cases[i].path);
+        cJSON_Delete(body.json);
+    }
+    refuse("{\"regex\":\"a\",\"grammar\":\"b\"}", API_CHAT, ERR_INVALID, "grammar");
+    refuse("{\"regex\":\"a\",\"structured_outputs\":{\"choice\":[\"b\"]}}", API_CHAT, ERR_INVALID,
+           "structured_outputs.choice");
+    refuse("{\"regex\":[\"a\"]}", API_CHAT, ERR_INVALID, "regex");
+    refuse("{\"choice\":\"a\"}", API_CHAT, ERR_INVALID, "choice");
+    refuse("{\"choice\":[\"a\",1]}", API_CHAT, ERR_INVALID, "choice[1]");
+    refuse("{\"structured_outputs\":[]}", API_CHAT, ERR_INVALID, "structured_outputs");
 }
 
 Test(api_params, unknown_fields_are_counted)

@@ -28,7 +28,8 @@ static void find_calls(const Automaton *automaton, uint32_t first_call, bool *is
     }
 }
 
-static bool make_rule(Automaton *automaton, const GrammarBuilder *builder, Nfa *nfa, GrammarRule id, Error *error)
+static bool make_rule(Automaton *automaton, const GrammarBuilder *builder, Nfa *nfa, GrammarRule id, bool is_root,
+                      Error *error)
 {
     const Rule *rule = &builder->rules[id];
     uint32_t start, end, first = automaton->n_states;
@@ -36,7 +37,7 @@ static bool make_rule(Automaton *automaton, const GrammarBuilder *builder, Nfa *
         return error_set(error, ERR_SCHEMA, "rule '%.60s' is used but not defined", rule->name);
     if (!nfa_build(nfa, rule->node, &start, &end, error) ||
         !automaton_add_rule(automaton, nfa, start, end, &automaton->starts[id], error))
-        return error_prefix(error, "rule '%.60s'", rule->name);
+        return is_root ? false : error_prefix(error, "rule '%.60s'", rule->name);
     uint32_t *rule_of = realloc(automaton->rule_of, automaton->n_states * sizeof *rule_of);
     if (!rule_of) return error_set(error, ERR_NO_MEMORY, "no memory for the automaton of a grammar");
     automaton->rule_of = rule_of;
@@ -73,7 +74,7 @@ bool automaton_make(Automaton *automaton, const GrammarBuilder *builder, Grammar
     }
     for (uint32_t i = 0; ok && i < n_todo; i++) {
         uint32_t first_call = made.n_calls;
-        ok = make_rule(&made, builder, &nfa, todo[i], error);
+        ok = make_rule(&made, builder, &nfa, todo[i], i == 0, error);
         if (ok) find_calls(&made, first_call, is_listed, todo, &n_todo);
     }
     ok = ok && automaton_check(&made, builder, root, error);

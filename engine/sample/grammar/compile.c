@@ -43,6 +43,11 @@ void grammar_release(Grammar *grammar)
     free(grammar);
 }
 
+const GrammarVocab *grammar_vocab(const Grammar *grammar)
+{
+    return grammar->vocab;
+}
+
 size_t grammar_size_bytes(const Grammar *grammar)
 {
     return sizeof *grammar + automaton_size_bytes(&grammar->automaton);

@@ -102,6 +102,7 @@ typedef struct GrammarVocab GrammarVocab; /* vocab.h */
 LW_CHECK bool grammar_compile(GrammarBuilder *builder, GrammarNode root, const GrammarVocab *vocab,
                               Grammar **ret_grammar, Error *error);
 Grammar *grammar_take(Grammar *grammar);
-void grammar_release(Grammar *grammar); /* NULL is fine */
+void grammar_release(Grammar *grammar);                    /* NULL is fine */
+const GrammarVocab *grammar_vocab(const Grammar *grammar); /* NULL: none */
 size_t grammar_size_bytes(const Grammar *grammar);
 uint32_t grammar_n_states(const Grammar *grammar);

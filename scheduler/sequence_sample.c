@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a row of logits to the next tokens of a choice. */
+#include "scheduler/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What one row has given. */
+typedef struct Taken {
+    EventToken tokens[GUIDE_MAX_AHEAD + 1];
+    uint32_t n;
+    AnswerParts parts; /* their text */
+    AnswerState state;
+} Taken;
+
+static bool append_token(Sequence *sequence, uint32_t id, Error *error)
+{
+    if (sequence->n_tokens == sequence->max_tokens) {
+        uint32_t max = sequence->max_tokens + sequence->max_tokens / 2;
+        uint32_t *tokens = realloc(sequence->tokens, (size_t)max * sizeof *tokens);
+        if (!tokens) return error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", max);
+        sequence->tokens = tokens;
+        sequence->max_tokens = max;
+    }
+    sequence->tokens[sequence->n_tokens++] = id;
+    return true;
+}
+
+/* The grammar has chosen: the row tells only how likely that was. */
+static bool force(Sequence *sequence, const float *logits, uint32_t id, SampleResult *ret_sample, Error *error)
+{
+    const Request *request = sequence->job->request;
+    *ret_sample = (SampleResult){.id = id};
+    if (request->want_logprobs && logits &&
+        !sample_logprobs(logits, tok_n_vocab(sequence->answer.tokenizer), id, request->n_top_logprobs, ret_sample,
+                         error))
+        return false;
+    return sampler_force(sequence->sampler, id, error);
+}
+
+/* One token of the row; logits NULL: one that is known without. */
+static bool choose(Sequence *sequence, float *logits, SampleResult *ret_sample, Error *error)
+{
+    const Request *request = sequence->job->request;
+    const Answer *answer = &sequence->answer;
+    Sampler *sampler = sequence->sampler;
+    GuideStep step;
+    if (!guide_next(&sequence->guide, answer, &step, error)) return false;
+    if (step.kind == GUIDE_FORCED) return force(sequence, logits, step.id, ret_sample, error);
+    bool is_free = step.kind == GUIDE_FREE; /* a mask knows what ends an answer, and when it may */
+    sampler_ban(sampler, answer->enders, !is_free || answer_may_end(answer) ? 0 : answer->n_enders);
+    sampler_allow(sampler, is_free ? NULL : sequence->guide.words);
+    return sampler_pick(sampler, logits, request->want_logprobs, request->n_top_logprobs, ret_sample, error);
+}
+
+static bool take(Sequence *sequence, const SampleResult *sample, Taken *taken, Error *error)
+{
+    Answer *answer = &sequence->answer;
+    EventToken *token = &taken->tokens[taken->n];
+    bool is_over;
+    if (!append_token(sequence, sample->id, error) ||
+        !guide_take(&sequence->guide, answer, sample->id, &is_over, error) ||
+        !answer_take(answer, sample->id, is_over, &taken->state, error))
+        return false;
+    *token = (EventToken){.sample = *sample, .text_bytes = (uint32_t)answer->text.n};
+    taken->n++;
+    const char *text = answer->text.data;
+    if (!answer->parser) answer_parts_add(&taken->parts, PART_CONTENT, text, answer->text.n);
+    for (uint32_t i = 0; answer->parser && i < answer->parts.n; text += answer->parts.items[i++].n_bytes)
+        answer_parts_add(&taken->parts, answer->parts.items[i].kind, text, answer->parts.items[i].n_bytes);
+    return answer_parts_end(&taken->parts, error);
+}
+
+/* Text, and its parts where the answer has a form. */
+static bool attach_text(const Sequence *sequence, Taken *taken, TokensPayload *payload, Error *error)
+{
+    uint32_t n = taken->parts.n;
+    if (sequence->answer.parser && n) {
+        payload->parts = malloc(n * sizeof *payload->parts);
+        if (!payload->parts) return error_set(error, ERR_NO_MEMORY, "no memory for %u parts of an answer", n);
+        memcpy(payload->parts, taken->parts.items, n * sizeof *payload->parts);
+        payload->n_parts = n;
+    }
+    payload->text_bytes = (uint32_t)taken->parts.text.n;
+    payload->text = payload->text_bytes ? buffer_take(&taken->parts.text) : NULL;
+    return true;
+}
+
+static bool post_taken(Sequence *sequence, const SequenceTools *tools, Taken *taken, Error *error)
+{
+    Job *job = sequence->job;
+    TokensPayload *payload;
+    uint64_t now = tools->clock_usec();
+    if (!tokens_payload_new(taken->n, &payload, error)) return false;
+    for (uint32_t i = 0; i < taken->n; i++) payload->tokens[i] = taken->tokens[i];
+    if (!attach_text(sequence, taken, payload, error)) {
+        tokens_payload_free(payload);
+        return false;
+    }
+    payload->step_usec = now;
+    payload->gap_usec = sequence->last_token_usec ? now - sequence->last_token_usec : 0;
+    sequence->last_token_usec = now;
+    if (!job->first_token_usec) job->first_token_usec = now;
+    job->timings.completion_tokens += taken->n;
+    tools->stats->generated_tokens += taken->n;
+    sequence_post(sequence, (Event){.kind = EVENT_TOKENS, .tokens = payload});
+    return true;
+}
+
+bool sequence_sample(Sequence *sequence, const SequenceTools *tools, float *logits, Error *error)
+{
+    enum { MAX_TEXT_BYTES = 64 << 20 };
+    const Request *request = sequence->job->request;
+    Taken taken = {.state = ANSWER_OPEN};
+    SampleResult sample;
+    bool ok;
+    answer_parts_init(&taken.parts, MAX_TEXT_BYTES);
+    do {
+        ok = choose(sequence, taken.n ? NULL : logits, &sample, error) && take(sequence, &sample, &taken, error);
+    } while (ok && taken.state == ANSWER_OPEN && !request->want_logprobs && taken.n <= GUIDE_MAX_AHEAD &&
+             guide_is_ahead(&sequence->guide));
+    ok = ok && post_taken(sequence, tools, &taken, error);
+    answer_parts_done(&taken.parts);
+    if (!ok) return false;
+    if (taken.state == ANSWER_STOPPED)
+        sequence_finish(sequence, tools, FINISH_STOP);
+    else if (taken.state == ANSWER_FULL)
+        sequence_finish(sequence, tools, FINISH_LENGTH);
+    return true;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Properties on random grammars and random walks: an automaton takes exactly the bytes that the twin takes, and a mask
+ * has exactly the tokens that can be pushed.
+ */
+#include "engine/sample/grammar/gbnf.h"
+#include "engine/sample/grammar/matcher.h"
+#include "engine/sample/grammar/vocab.h"
+#include "tests/support/grammar_rig.h"
+#include "tests/support/grammar_twin.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes that random grammars know, and some that they do not. */
+static const uint8_t letters[] = {'a',  'b',  'c',  '"',  '{',  0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xF0,
+                                  'z',  0,    '\n', 'd',  '}',  0x7F, 0x80, 0xBF, 0xC2, 0xDF, 0xE0,
+                                  0x9F, 0xA0, 0xED, 0xEE, 0x90, 0x98, 0x8F, 0xF4, 0xF5, 0xFF};
+enum { N_LETTERS = sizeof letters, N_COMMON = 12, MAX_WALK = 24 };
+
+static void check_bytes(GrammarRig *rig, uint64_t *random)
+{
+    GrammarTwin *twin = grammar_twin_new(rig->builder, rig->root);
+    GrammarMatcher *matcher = grammar_rig_matcher(rig), *ahead = grammar_rig_matcher(rig);
+    uint8_t text[MAX_WALK];
+    Error error;
+    for (size_t n = 0; n < MAX_WALK; n++) {
+        size_t taken[N_LETTERS], n_taken = 0;
+        bool whole;
+        for (size_t i = 0; i < N_LETTERS; i++) {
+            uint8_t byte = letters[i];
+            text[n] = byte;
+            bool expected = grammar_twin_takes(twin, text, n + 1, &whole);
+            matcher_copy(ahead, matcher);
+            bool got = matcher_push_bytes(ahead, &text[n], 1, &error);
+            cr_assert_eq(got, expected, "byte %02X behind %zu bytes", byte, n);
+            if (got) cr_assert_eq(matcher_may_end(ahead), whole, "the end behind byte %02X at %zu", byte, n);
+            if (got) taken[n_taken++] = byte;
+        }
+        if (matcher_is_over(matcher)) cr_assert_eq(n_taken, 0);
+        if (n_taken == 0) break;
+        text[n] = (uint8_t)taken[rig_random(random) % n_taken];
+        cr_assert(matcher_push_bytes(matcher, &text[n], 1, &error), "%s", error.text);
+    }
+    matcher_free(ahead);
+    matcher_free(matcher);
+    grammar_twin_free(twin);
+}
+
+Test(grammar_mask, random_grammars_take_what_their_nodes_take)
+{
+    uint32_t n_compiled = 0;
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        uint64_t random = seed;
+        GrammarRig rig;
+        if (!grammar_rig_random(&rig, &random, NULL)) continue;
+        n_compiled++;
+        for (uint32_t walk = 0; walk < 3; walk++) check_bytes(&rig, &random);
+        grammar_rig_done(&rig);
+    }
+    cr_assert_gt(n_compiled, 200);
+}
+
+/* Tokens of one to five letters, some of them twice, every byte alone, and some without any. */
+static GrammarVocab *random_vocab(uint64_t *random, uint32_t n)
+{
+    uint8_t bytes[4096 * 8];
+    size_t first[4097], n_bytes = 0;
+    cr_assert_leq(n, 4096);
+    for (uint32_t id = 0; id < n; id++) {
+        first[id] = n_bytes;
+        if (id < 256) {
+            bytes[n_bytes++] = (uint8_t)id;
+            continue;
+        }
+        for (uint64_t left = rig_random(random) % 6; left > 0; left--)
+            bytes[n_bytes++] = letters[rig_random(random) % N_COMMON];
+    }
+    first[n] = n_bytes;
+    GrammarVocab *vocab;
+    Error error;
+    cr_assert(grammar_vocab_new(&(GrammarPieces){n, bytes, first}, &vocab, &error), "%s", error.text);
+    return vocab;
+}
+
+/* Every bit of the mask; goes on with a token that is allowed. false: there is none. */
+static bool check_mask(GrammarRig *rig, GrammarMatcher *matcher, const GrammarVocab *vocab, uint64_t *random)
+{
+    GrammarMatcher *ahead = grammar_rig_matcher(rig);
+    uint32_t n_vocab = grammar_vocab_size(vocab), n, n_bits = 0;
+    const uint64_t *words;
+    Error error;
+    cr_assert(matcher_mask(matcher, &words, &n, &error), "%s", error.text);
+    size_t n_words = (n_vocab + 63) / 64;
+    uint64_t *kept = malloc(n_words * sizeof *kept);
+    cr_assert_not_null(kept);
+    memcpy(kept, words, n_words * sizeof *kept);
+    uint32_t *allowed = calloc((size_t)n + 1, sizeof *allowed);
+    cr_assert_not_null(allowed);
+    for (uint32_t id = 0; id < n_vocab; id++) {
+        matcher_copy(ahead, matcher);
+        bool expected = matcher_push_token(ahead, id, &error), got = kept[id / 64] >> id % 64 & 1;
+        if (!expected) cr_assert_eq(error.code, ERR_INVALID, "%s", error.text);
+        cr_assert_eq(got, expected, "token %u", id);
+        if (got) allowed[n_bits++] = id;
+    }
+    cr_assert_eq(n_bits, n);
+    if (n) cr_assert(matcher_push_token(matcher, allowed[rig_random(random) % n], &error), "%s", error.text);
+    free(allowed);
+    free(kept);
+    matcher_free(ahead);
+    return n > 0;
+}
+
+Test(grammar_mask, masks_of_random_grammars_have_the_tokens_that_can_be_pushed)
+{
+    uint64_t random = 7;
+    GrammarVocab *vocab = random_vocab(&random, 3000);
+    for (uint64_t seed = 1000; seed < 1120; seed++) {
+        GrammarRig rig;
+        random = seed;
+        if (!grammar_rig_random(&rig, &random, vocab)) continue;
+        for (uint32_t walk = 0; walk < 2; walk++) {
+            GrammarMatcher *matcher = grammar_rig_matcher(&rig);
+            for (uint32_t i = 0; i < 8 && check_mask(&rig, matcher, vocab, &random); i++) continue;
+            matcher_free(matcher);
+        }
+        grammar_rig_done(&rig);
+    }
+    grammar_vocab_free(vocab);
+}
+
+/* Strings whose states are heavy, called from two places, with tokens that leave them. */
+static const char json[] = "root ::= value\n"
+                           "value ::= object | array | string | [0-9]+ | <[2]>\n"
+                           "object ::= \"{\" (string \":\" value (\",\" string \":\" value)*)? \"}\"\n"
+                           "array ::= \"[\" (value (\",\" value)*)? \"]\"\n"
+                           "string ::= \"\\\"\" char* \"\\\"\"\n"
+                           "char ::= [^\"\\\\\\x00-\\x1F] | \"\\\\\" [\"\\\\bfnrt]\n";
+
+Test(grammar_mask, masks_of_json_have_the_tokens_that_can_be_pushed)
+{
+    uint64_t random = 3;
+    GrammarVocab *vocab = random_vocab(&random, 4000);
+    GrammarRig rig;
+    grammar_rig_gbnf(&rig, json, vocab);
+    for (uint32_t walk = 0; walk < 10; walk++) {
+        GrammarMatcher *matcher = grammar_rig_matcher(&rig);
+        for (uint32_t i = 0; i < 12 && check_mask(&rig, matcher, vocab, &random); i++) continue;
+        matcher_free(matcher);
+    }
+    grammar_rig_done(&rig);
+    grammar_vocab_free(vocab);
+}
+
+Test(grammar_mask, what_was_found_out_is_forgotten_and_nobody_notices)
+{
+    GrammarRig rig;
+    Error error;
+    grammar_rig_gbnf(&rig, "root ::= ([a-z] [0-9]){0,9000} \".\"\n", NULL);
+    GrammarMatcher *first = grammar_rig_matcher(&rig), *second = grammar_rig_matcher(&rig);
+    cr_assert(matcher_push_bytes(first, (const uint8_t *)"x", 1, &error), "%s", error.text);
+    for (uint32_t i = 0; i < 9000; i++) /* more spots than the tables hold */
+        cr_assert(matcher_push_bytes(second, (const uint8_t *)"a7", 2, &error), "%u: %s", i, error.text);
+    cr_assert_not(matcher_push_bytes(second, (const uint8_t *)"a", 1, &error));
+    cr_assert(matcher_push_bytes(second, (const uint8_t *)".", 1, &error), "%s", error.text);
+    cr_assert(matcher_is_over(second) && matcher_may_end(second));
+    cr_assert_not(matcher_push_bytes(first, (const uint8_t *)"x", 1, &error));
+    cr_assert(matcher_push_bytes(first, (const uint8_t *)"0.", 2, &error), "%s", error.text);
+    matcher_free(first);
+    matcher_free(second);
+    grammar_rig_done(&rig);
+}
