@@ -24,7 +24,7 @@ typedef struct Request {
     const uint32_t *prompt;
     uint32_t n_prompt; /* >= 1 */
     uint32_t
-        max_tokens; /* >= 1 unless prompt_logprobs alone is wanted (echo with 0); n_prompt + max_tokens <= context */
+        max_tokens; /* 0: the prompt is read, into the cache too, and that is all; n_prompt + max_tokens <= context */
     uint32_t min_tokens;
     uint32_t n_choices; /* n, >= 1 */
     SamplingParams sampling;

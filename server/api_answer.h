@@ -18,8 +18,9 @@ typedef struct ApiChoice {
     AnswerParts parts;                     /* not yet written */
     uint32_t n_calls, n_written_calls;     /* of tools: so far, and those whose deltas are out */
     Buffer logprobs[ANSWER_LOGPROB_PARTS]; /* items without brackets; chat uses the first only */
-    uint64_t offset_chars;                 /* code points of all tokens so far, for text_offset */
-    bool any_token;
+    uint64_t offset_chars;                 /* code points that all tokens so far show, for text_offset */
+    TokStream shown;                       /* what of those tokens is no whole code point yet */
+    bool any_token, any_generated;         /* with a log-probability */
     bool done;
     FinishReason finish;
 } ApiChoice;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Log-probabilities in the two forms of the API: chat's list of objects, completions' four parallel lists. A token that
- * is no whole UTF-8 text is shown as "bytes:\xNN..."; -infinity is written as -9999. Loop thread.
+ * is no whole UTF-8 text is shown as OpenAI does, as "\xNN..." in chat and "bytes:\xNN..." in completions; -infinity is
+ * written as -9999. Loop thread.
  */
 #pragma once
 #include "server/api_answer.h"

@@ -424,9 +424,6 @@ static bool check_together(ApiParams *params, ApiRoute route, Error *error)
     if (params->max_tokens >= 0 && params->max_completion_tokens >= 0 &&
         params->max_tokens != params->max_completion_tokens)
         return conflict(error, "max_tokens", "'max_tokens' and 'max_completion_tokens' differ; give one of them");
-    if (max == 0 && !(params->echo && route == API_COMPLETION))
-        return conflict(error, params->max_completion_tokens == 0 ? "max_completion_tokens" : "max_tokens",
-                        "'max_tokens' must be at least 1 (0 is only for completions with echo)");
     if (max >= 0 && params->min_tokens > max)
         return conflict(error, "min_tokens", "'min_tokens' is larger than 'max_tokens'");
     SamplingParams *sampling = &params->sampling;
@@ -468,6 +465,29 @@ bool api_params_read(const cJSON *body, ApiRoute route, uint32_t n_vocab, ApiPar
     if (!check_together(&params, route, error)) return false;
     if (params.top_logprobs < 0) params.top_logprobs = 0;
     *ret_params = params;
+    return true;
+}
+
+bool api_params_field(size_t i, ApiField *ret_field)
+{
+    static const ApiFieldType types[] = {[FIELD_BOOL] = API_FIELD_BOOL,
+                                         [FIELD_REAL] = API_FIELD_NUMBER,
+                                         [FIELD_FLOAT] = API_FIELD_NUMBER,
+                                         [FIELD_INT] = API_FIELD_INTEGER,
+                                         [FIELD_INT32] = API_FIELD_INTEGER};
+    if (i < COUNT(plain_fields)) {
+        const PlainField *field = &plain_fields[i];
+        *ret_field = (ApiField){field->name, field->routes, types[field->kind], field->min, field->max};
+        return true;
+    }
+    i -= COUNT(plain_fields);
+    if (i < COUNT(special_fields)) {
+        *ret_field = (ApiField){special_fields[i].name, special_fields[i].routes, API_FIELD_OTHER, 0, 0};
+        return true;
+    }
+    i -= COUNT(special_fields);
+    if (i >= COUNT(unsupported_fields)) return false;
+    *ret_field = (ApiField){unsupported_fields[i].name, unsupported_fields[i].routes, API_FIELD_UNSUPPORTED, 0, 0};
     return true;
 }
 

@@ -61,6 +61,24 @@ typedef struct ApiParams {
 
 /* n_vocab bounds token ids. */
 LW_CHECK bool api_params_read(const cJSON *body, ApiRoute route, uint32_t n_vocab, ApiParams *ret_params, Error *error);
+/* A field that api_params_read knows, for the description of the API. */
+typedef enum ApiFieldType {
+    API_FIELD_BOOL,
+    API_FIELD_NUMBER,
+    API_FIELD_INTEGER,
+    API_FIELD_OTHER,       /* has a form of its own */
+    API_FIELD_UNSUPPORTED, /* refused unless the value asks for nothing */
+} ApiFieldType;
+
+typedef struct ApiField {
+    const char *name;
+    unsigned routes; /* ApiRoute bits */
+    ApiFieldType type;
+    double min, max; /* of numbers */
+} ApiField;
+
+/* Field i; false: there are no more. */
+LW_CHECK bool api_params_field(size_t i, ApiField *ret_field);
 /* max_tokens or max_completion_tokens, -1 when both are absent. */
 int64_t api_params_max_tokens(const ApiParams *params);
 /* The checked pairs of logit_bias, in the arena. */

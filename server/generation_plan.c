@@ -171,8 +171,7 @@ static bool fill_request(Request *request, const ApiJob *job, const ApiParams *p
     request->ignore_eos = params->ignore_eos;
     request->want_logprobs = params->logprobs;
     request->n_top_logprobs = plan->n_top_logprobs;
-    /* With max_tokens 0 there is nothing else to do for the engine. */
-    request->want_prompt_logprobs = params->echo && (params->logprobs || !request->max_tokens);
+    request->want_prompt_logprobs = params->echo && params->logprobs;
     request->grammar = plan->grammar ? grammar_take(plan->grammar) : NULL;
     request->policy = plan->attention.policy;
     request->attention = plan->attention.wish;

@@ -159,3 +159,41 @@ def test_a_full_queue_is_a_rate_limit(tiny_path):
             s.close()
     finally:
         assert server.stop() == 0
+
+
+def test_no_tokens_are_a_warm_up(client):
+    turns = [{"role": "user", "content": "Which is the largest of the planets? " * 8}]
+    cold = client.chat.completions.create(model="smollm2", messages=turns, max_tokens=0)
+    assert cold.choices[0].message.content == "" and cold.choices[0].finish_reason == "length"
+    assert cold.usage.completion_tokens == 0 and cold.usage.prompt_tokens_details.cached_tokens < 50
+    warm = client.chat.completions.create(model="smollm2", messages=turns, max_completion_tokens=1)
+    assert warm.usage.prompt_tokens_details.cached_tokens == warm.usage.prompt_tokens - 1
+    answer = client.completions.create(model="smollm2", prompt=["One", "Two"], n=2, max_tokens=0, echo=True)
+    assert [choice.text for choice in answer.choices] == ["One", "One", "Two", "Two"]
+    chunks = list(client.chat.completions.create(model="smollm2", messages=turns, max_tokens=0, stream=True))
+    assert [chunk.choices[0].finish_reason for chunk in chunks] == [None, "length"]
+
+
+def test_fields_without_effect_are_taken(client):
+    fields = {"model": "smollm2", "messages": FRANCE, "temperature": 0, "max_tokens": 4}
+    plain = client.chat.completions.create(**fields)
+    full = client.chat.completions.create(
+        **fields, user="u", safety_identifier="s", prompt_cache_key="k", service_tier="auto", metadata={"a": "b"}, store=False,
+        parallel_tool_calls=True, prediction={"type": "content", "content": "Paris"}, modalities=["text"],
+        response_format={"type": "text"}, tools=[], extra_body={"verbosity": "low"})
+    assert full.choices == plain.choices
+    assert full.system_fingerprint == plain.system_fingerprint and full.system_fingerprint.startswith("fp_")
+
+
+def test_logprobs_of_parts_of_characters(client):
+    """An emoji of several tokens: their bytes join to the text."""
+    answer = client.chat.completions.create(model="smollm2", temperature=0, max_tokens=6, logprobs=True, top_logprobs=2,
+                                            messages=[{"role": "user", "content": "Answer with the emoji \U0001f600"}])
+    tokens = answer.choices[0].logprobs.content
+    assert b"".join(bytes(token.bytes) for token in tokens).decode() == answer.choices[0].message.content
+    assert any(token.token == "".join(f"\\x{byte:02x}" for byte in token.bytes) for token in tokens)
+    text = "Write: \U0001f600\u00e9"
+    choice = client.completions.create(model="smollm2", prompt=text, temperature=0, max_tokens=2, logprobs=0, echo=True).choices[0]
+    assert choice.text.startswith(text) and len(choice.logprobs.text_offset) == len(choice.logprobs.tokens)
+    assert choice.logprobs.text_offset[0] == 0 and sorted(choice.logprobs.text_offset) == choice.logprobs.text_offset
+    assert choice.logprobs.top_logprobs[0] is None and choice.logprobs.token_logprobs[0] is None

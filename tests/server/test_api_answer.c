@@ -113,7 +113,27 @@ Test(api_answer, tokens_that_are_no_text_show_their_bytes)
     api_answer_write_delta(&world.answer, 0, &world.out);
     expect(&world, "\"text\":\"\xC3\xA9z\"");
     expect(&world, "\"tokens\":[\"bytes:\\\\xc3\",\"bytes:\\\\xa9\",\"z\"]");
-    expect(&world, "\"text_offset\":[0,1,1]");
+    expect(&world, "\"text_offset\":[0,0,1]");
+    world_done(&world);
+    world_init(&world, ANSWER_CHAT, true);
+    add(&world, 0, byte_id(0xC3), -1, "", false);
+    api_answer_write_delta(&world.answer, 0, &world.out);
+    expect(&world, "{\"token\":\"\\\\xc3\",\"logprob\":-1,\"bytes\":[195],\"top_logprobs\":[");
+    world_done(&world);
+}
+
+/* Each of them is a replacement character of the text. */
+Test(api_answer, offsets_count_what_dead_bytes_become)
+{
+    World world;
+    world_init(&world, ANSWER_COMPLETION, true);
+    add(&world, 0, byte_id(0x80), 0, "\xEF\xBF\xBD", true);
+    add(&world, 0, byte_id('a'), 0, "a", true);
+    add(&world, 0, byte_id(0xF0), 0, "\xEF\xBF\xBD", true); /* the prompt ends within a character */
+    add(&world, 0, byte_id(0x9F), -1, "\xEF\xBF\xBD", false);
+    add(&world, 0, byte_id('z'), -1, "z", false);
+    api_answer_write_delta(&world.answer, 0, &world.out);
+    expect(&world, "\"text_offset\":[0,1,2,3,4]");
     world_done(&world);
 }
 

@@ -71,10 +71,8 @@ Test(api_params, every_number_is_range_checked)
         {"{\"repetition_penalty\":0}", "repetition_penalty"},
         {"{\"seed\":1e19}", "seed"},
         {"{\"seed\":\"a\"}", "seed"},
-        {"{\"max_tokens\":0}", "max_tokens"},
         {"{\"max_tokens\":-1}", "max_tokens"},
         {"{\"max_tokens\":\"5\"}", "max_tokens"},
-        {"{\"max_completion_tokens\":0}", "max_completion_tokens"},
         {"{\"max_tokens\":2,\"max_completion_tokens\":3}", "max_tokens"},
         {"{\"min_tokens\":5,\"max_tokens\":4}", "min_tokens"},
         {"{\"n\":0}", "n"},
@@ -501,7 +499,9 @@ Test(api_params, fields_must_fit_together)
     cr_assert(body.ok);
     cr_expect_not(body.params.add_generation_prompt);
     cJSON_Delete(body.json);
-    body = read_body("{\"echo\":true,\"max_tokens\":0}", API_COMPLETION);
-    cr_expect(body.ok);
-    cJSON_Delete(body.json);
+    for (ApiRoute route = API_CHAT; route <= API_COMPLETION; route++) {
+        body = read_body("{\"max_tokens\":0}", route);
+        cr_expect(body.ok && api_params_max_tokens(&body.params) == 0);
+        cJSON_Delete(body.json);
+    }
 }
