@@ -10,4 +10,5 @@ ApiHandler api_chat, api_completions;
 ApiHandler api_models, api_model, api_livez, api_readyz, api_metrics;
 ApiHandler api_tokenize, api_detokenize, api_apply_template;
 ApiHandler api_abort;
+ApiHandler api_openapi;
 ApiHandler api_session_post, api_session_delete;

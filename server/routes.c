@@ -8,22 +8,6 @@
 #include <string.h>
 #include <strings.h>
 
-enum {
-    ROUTE_OPEN = 1,   /* needs no key */
-    ROUTE_MODEL = 2,  /* needs a loaded model and a server that is not draining */
-    ROUTE_JSON = 4,   /* takes a JSON body */
-    ROUTE_PREFIX = 8, /* what follows the path is the handler's */
-    ROUTE_WATCH = 16, /* any key will do */
-    ROUTE_ADMIN = 32, /* takes an admin's key */
-    ROUTE_COUNT = 64, /* is one of the requests that a key is limited to */
-};
-
-typedef struct Route {
-    const char *method, *path;
-    unsigned flags;
-    ApiHandler *handler;
-} Route;
-
 #define ROUTE_WORK (ROUTE_MODEL | ROUTE_JSON | ROUTE_COUNT)
 
 static const Route routes[] = {
@@ -41,6 +25,7 @@ static const Route routes[] = {
     {"GET", "/readyz", ROUTE_OPEN, api_readyz},
     {"GET", "/health", ROUTE_OPEN, api_readyz},
     {"GET", "/metrics", ROUTE_WATCH, api_metrics},
+    {"GET", "/openapi.json", ROUTE_OPEN, api_openapi},
 };
 
 enum { N_ROUTES = sizeof routes / sizeof *routes };
@@ -67,6 +52,17 @@ static const Route *find_route(const char *method, const char *path, const Route
         if (method_matches(&routes[i], method)) return &routes[i];
     }
     return NULL;
+}
+
+const Route *routes_row(size_t i)
+{
+    return i < N_ROUTES ? &routes[i] : NULL;
+}
+
+const Route *routes_find(const char *method, const char *path)
+{
+    const Route *known;
+    return find_route(method, path, &known);
 }
 
 /* All methods of the path, for Allow. */

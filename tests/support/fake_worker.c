@@ -38,6 +38,7 @@ static uint32_t fake_step_usec;
 static pthread_mutex_t stats_mutex = PTHREAD_MUTEX_INITIALIZER;
 static FakeWorkerStats fake_stats;
 static _Atomic bool fake_hangs;
+static _Atomic bool fake_breaks;
 static const uint32_t *_Atomic fake_speech; /* [fake_n_speech] */
 static _Atomic uint32_t fake_n_speech;
 
@@ -51,6 +52,11 @@ void fake_worker_speak(const uint32_t *ids, uint32_t n)
 {
     atomic_store(&fake_n_speech, n);
     atomic_store(&fake_speech, ids);
+}
+
+void fake_worker_break(bool breaks)
+{
+    atomic_store(&fake_breaks, breaks);
 }
 
 void fake_worker_hang(bool hangs)
@@ -180,7 +186,7 @@ static void step(Worker *worker, Job *job)
         job_end(worker, job);
         return;
     }
-    if (request->prompt[0] == 0) {
+    if (request->prompt[0] == 0 || atomic_load(&fake_breaks)) {
         push_failed(worker, job, ERR_NON_FINITE, "logits are not finite");
         job_end(worker, job);
         return;
@@ -262,12 +268,14 @@ bool worker_submit(Worker *worker, Request *request, Error *error)
     return !full || error_set(error, ERR_BUSY, "the queue is full (%u requests)", worker->params.max_queue);
 }
 
-/* Answers at once: sessions have the tokens that they were saved with, and "none" is never there. */
+/* Answers at once: sessions have the tokens that they were saved with, "none" is never there, "broken" fails. */
 bool worker_session(Worker *worker, SessionCall *call, Error *error)
 {
     (void)error;
     if (!strcmp(call->session, "none"))
         (void)error_set(&call->error, ERR_NOT_FOUND, "there is no session 'none'");
+    else if (!strcmp(call->session, "broken"))
+        (void)error_set(&call->error, ERR_IO, "the disk is full");
     else
         call->n_moved_tokens = call->op == SESSION_SAVE ? call->n_tokens : 5;
     call->n_moved_bytes = call->n_moved_tokens * 10;

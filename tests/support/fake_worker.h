@@ -16,5 +16,7 @@ void fake_worker_configure(const Tokenizer *tokenizer, uint32_t step_usec);
 FakeWorkerStats fake_worker_stats(void);
 /* From now on answers consist of these ids [n], over and over, kept by the caller; NULL: of the prompt's again. */
 void fake_worker_speak(const uint32_t *ids, uint32_t n);
+/* From now on every request fails with logits that are not finite, until it is taken back. */
+void fake_worker_break(bool breaks);
 /* From now on no step ends, and nothing shows life, until it is taken back or the worker is stopped. */
 void fake_worker_hang(bool hangs);
