@@ -25,6 +25,32 @@ struct GrammarTwin {
     bool *is_known;
 };
 
+static bool node_has_text(const GrammarTwin *twin, GrammarNode id);
+
+/* live [node->a]: the states from which the machine comes to its end. */
+static void find_live(const GrammarTwin *twin, const Node *node, bool *live)
+{
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (size_t i = 0; i < node->n; i++) {
+            const GrammarEdge *edge = &node->edges[i];
+            bool leads_on = edge->to == GRAMMAR_MACHINE_END || live[edge->to];
+            if (live[edge->from] || !leads_on || !node_has_text(twin, edge->node)) continue;
+            live[edge->from] = changed = true;
+        }
+    }
+}
+
+static bool machine_has_text(const GrammarTwin *twin, const Node *node)
+{
+    bool *live = calloc(node->a, sizeof *live);
+    if (!live) abort();
+    find_live(twin, node, live);
+    bool has_text = live[0];
+    free(live);
+    return has_text;
+}
+
 static bool node_has_text(const GrammarTwin *twin, GrammarNode id)
 {
     const Node *node = &twin->builder->nodes[id];
@@ -36,6 +62,8 @@ static bool node_has_text(const GrammarTwin *twin, GrammarNode id)
         return twin->has_text[node->a];
     case NODE_REPEAT:
         return node->b == 0 || node_has_text(twin, node->a);
+    case NODE_MACHINE:
+        return machine_has_text(twin, node);
     case NODE_SEQUENCE:
     case NODE_CHOICE:
         for (size_t i = 0; i < node->n; i++)
@@ -140,6 +168,33 @@ static Ends repeat_ends(GrammarTwin *twin, const Node *node, size_t at)
     return all;
 }
 
+/* Every state's places are passed on along its edges until nothing is new. */
+static Ends machine_ends(GrammarTwin *twin, const Node *node, size_t at)
+{
+    Ends all = {0};
+    bool *live = calloc(node->a, sizeof *live);
+    uint64_t *reached = calloc(node->a, sizeof *reached);
+    if (!live || !reached) abort();
+    find_live(twin, node, live);
+    reached[0] = UINT64_C(1) << at;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (size_t i = 0; i < node->n; i++) {
+            const GrammarEdge *edge = &node->edges[i];
+            bool ends = edge->to == GRAMMAR_MACHINE_END;
+            if (!reached[edge->from] || !(ends || live[edge->to])) continue;
+            Ends next = step(twin, edge->node, (Ends){.at = reached[edge->from]});
+            uint64_t *to = ends ? &all.at : &reached[edge->to];
+            all.is_cut |= next.is_cut;
+            changed |= (next.at & ~*to) != 0;
+            *to |= next.at;
+        }
+    }
+    free(reached);
+    free(live);
+    return all;
+}
+
 static bool ends_with(const uint8_t *text, size_t n, const Marker *marker)
 {
     return n >= marker->n && !memcmp(text + n - marker->n, marker->text, marker->n);
@@ -207,6 +262,8 @@ static Ends ends_of(GrammarTwin *twin, GrammarNode id, size_t at)
         return ends;
     case NODE_REPEAT:
         return repeat_ends(twin, node, at);
+    case NODE_MACHINE:
+        return machine_ends(twin, node, at);
     case NODE_FREE:
         return free_ends(twin, node, at);
     case NODE_RULE:

@@ -81,6 +81,8 @@ static size_t item_bytes(NodeKind kind)
         return sizeof(GrammarNode);
     case NODE_FREE:
         return sizeof(Marker);
+    case NODE_MACHINE:
+        return sizeof(GrammarEdge);
     default:
         return 0;
     }
@@ -321,6 +323,23 @@ GrammarNode grammar_optional(GrammarBuilder *builder, GrammarNode node)
 GrammarNode grammar_many(GrammarBuilder *builder, GrammarNode node)
 {
     return grammar_repeat(builder, node, 0, GRAMMAR_UNBOUNDED);
+}
+
+GrammarNode grammar_machine(GrammarBuilder *builder, const GrammarEdge *edges, size_t n, uint32_t n_states)
+{
+    if (n > GRAMMAR_MAX_NODES || n_states == 0 || n_states > GRAMMAR_MAX_STATES)
+        return grammar_fail(builder, ERR_TOO_LARGE, "an automaton of %u states and %zu edges", n_states, n);
+    Node node = {.kind = NODE_MACHINE, .a = n_states, .depth = 1, .weight = n_states, .n = n, .edges = edges};
+    for (size_t i = 0; i < n; i++) {
+        bool has_states = edges[i].from < n_states && (edges[i].to < n_states || edges[i].to == GRAMMAR_MACHINE_END);
+        if (edges[i].node == GRAMMAR_FAILED) return GRAMMAR_FAILED;
+        if (!has_states) return grammar_fail(builder, ERR_INTERNAL, "an automaton with an edge out of its states");
+        const Node *child = &builder->nodes[edges[i].node];
+        if (child->depth + 1 > node.depth) node.depth = child->depth + 1;
+        node.weight = add_weight(node.weight, child->weight);
+        node.has_rules |= child->has_rules;
+    }
+    return n ? intern(builder, node) : grammar_never(builder);
 }
 
 /* ---- free text ---- */

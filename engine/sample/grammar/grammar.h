@@ -79,6 +79,17 @@ GrammarNode grammar_until(GrammarBuilder *builder, const char *const *markers, s
 /* Free text in which none of the markers occurs; n = 0: any text. */
 GrammarNode grammar_without(GrammarBuilder *builder, const char *const *markers, size_t n);
 
+/*
+ * An automaton whose edges are nodes: it begins in state 0 of n_states and ends by an edge to GRAMMAR_MACHINE_END. What
+ * is regular and has many places takes no more states than it needs.
+ */
+typedef struct GrammarEdge {
+    uint32_t from, to;
+    GrammarNode node;
+} GrammarEdge;
+#define GRAMMAR_MACHINE_END UINT32_MAX
+GrammarNode grammar_machine(GrammarBuilder *builder, const GrammarEdge *edges, size_t n, uint32_t n_states);
+
 /* ---- rules ---- */
 
 /* The rule of this name, new unless there is one; it may be used before it is defined. */

@@ -12,6 +12,7 @@ typedef enum NodeKind {
     NODE_SEQUENCE, /* nodes [n] */
     NODE_CHOICE,   /* nodes [n] */
     NODE_REPEAT,   /* of node a, b to c times */
+    NODE_MACHINE,  /* edges [n] between a states */
     NODE_TOKEN,    /* id a */
     NODE_FREE,     /* markers [n]; a: which of them ends it, FREE_ANY, FREE_NONE */
     NODE_RULE,     /* a */
@@ -38,6 +39,7 @@ typedef struct Node {
         const CodeRange *ranges;
         const GrammarNode *nodes;
         const Marker *markers;
+        const GrammarEdge *edges;
     };
 } Node;
 

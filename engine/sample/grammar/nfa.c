@@ -91,6 +91,19 @@ static bool add_repeat(Nfa *nfa, const Node *node, uint32_t from, uint32_t to, E
     return add_empty(nfa, at, to, error);
 }
 
+static bool add_machine(Nfa *nfa, const Node *node, uint32_t from, uint32_t to, Error *error)
+{
+    uint32_t first = nfa->n_states, state;
+    for (uint32_t i = 0; i < node->a; i++)
+        if (!nfa_state(nfa, &state, error)) return false;
+    for (size_t i = 0; i < node->n; i++) {
+        const GrammarEdge *edge = &node->edges[i];
+        uint32_t end = edge->to == GRAMMAR_MACHINE_END ? to : first + edge->to;
+        if (!add_node(nfa, edge->node, first + edge->from, end, error)) return false;
+    }
+    return add_empty(nfa, from, first, error);
+}
+
 static bool add_rule(Nfa *nfa, const Node *node, uint32_t from, uint32_t to, Error *error)
 {
     const Rule *rule = &nfa->builder->rules[node->a];
@@ -122,6 +135,8 @@ static bool add_node(Nfa *nfa, GrammarNode id, uint32_t from, uint32_t to, Error
         return true;
     case NODE_REPEAT:
         return add_repeat(nfa, node, from, to, error);
+    case NODE_MACHINE:
+        return add_machine(nfa, node, from, to, error);
     case NODE_TOKEN:
         return nfa_edge(nfa, from, (NfaEdge){.kind = EDGE_TOKEN, .to = to, .value = node->a}, error);
     case NODE_FREE:

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/sample/schema/emit.h"
+#include "engine/sample/schema/json_text.h"
+
+/* ---- scalars ---- */
+
+/* Big automata are rules, each once. */
+static GrammarNode shared(Emit *emit, EmittedDfa **list, const Dfa *dfa,
+                          GrammarNode (*write)(GrammarBuilder *builder, const Dfa *dfa), const Dfa *written)
+{
+    EmittedDfa *known = *list;
+    while (known && known->dfa != dfa) known = known->next;
+    if (known) return known->text;
+    GrammarNode text = write(emit->builder, written);
+    if (written->n_states > EMIT_INLINE_STATES) {
+        GrammarRule rule = grammar_rule_new(emit->builder, "json text");
+        grammar_define(emit->builder, rule, text);
+        text = grammar_ref(emit->builder, rule);
+    }
+    known = arena_alloc(emit->nodes->arena, sizeof *known);
+    if (!known) return grammar_fail(emit->builder, ERR_NO_MEMORY, "no memory for a schema");
+    *known = (EmittedDfa){dfa, text, *list};
+    *list = known;
+    return text;
+}
+
+GrammarNode emit_words(Emit *emit, const Dfa *words)
+{
+    return shared(emit, &emit->words, words, json_text_words, words);
+}
+
+/* Digits have an end, so that an answer does. */
+static bool emit_numbers(Emit *emit, const Dfa *numbers, GrammarNode *ret_text)
+{
+    Strings bounded = {numbers, 0, JSON_TEXT_MAX_DIGITS};
+    const Dfa *texts;
+    if (!sets_words(&emit->nodes->sets, bounded, &texts)) return false;
+    *ret_text = shared(emit, &emit->numbers, numbers, json_text_plain, texts);
+    return true;
+}
+
+static bool emit_strings(Emit *emit, const StringsList *item, GrammarNode *ret_text)
+{
+    Strings strings = item->strings;
+    if (strings.words) {
+        const Dfa *least;
+        if (!dfa_minimize(strings.words, emit->nodes->arena, &least, emit->nodes->error)) return false;
+        *ret_text = emit_words(emit, least);
+        return true;
+    }
+    if (strings.max != UINT32_MAX && strings.max > GRAMMAR_MAX_REPEATS) strings.max = UINT32_MAX;
+    *ret_text = json_text_string(emit->builder, strings.min, strings.max);
+    return true;
+}
+
+static bool emit_scalars(Emit *emit, const SchemaNode *node, GrammarNode *ret_text)
+{
+    static const struct {
+        uint32_t kind;
+        const char *text;
+    } words[] = {{KIND_NULL, "null"}, {KIND_FALSE, "false"}, {KIND_TRUE, "true"}};
+    GrammarBuilder *builder = emit->builder;
+    GrammarNode all = grammar_never(builder), next;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (node->kinds & words[i].kind) all = grammar_alt(builder, all, grammar_text(builder, words[i].text));
+    if (node->kinds & KIND_NUMBER) {
+        if (node->has_all_numbers)
+            next = json_text_number(builder);
+        else if (!emit_numbers(emit, node->numbers, &next))
+            return false;
+        all = grammar_alt(builder, all, next);
+    }
+    for (const StringsList *item = node->strings; item; item = item->next) {
+        if (!emit_strings(emit, item, &next)) return false;
+        all = grammar_alt(builder, all, next);
+    }
+    *ret_text = all;
+    return true;
+}
+
+/* ---- nodes ---- */
+
+static bool emit_begin(Emit *emit, SchemaNode *node, GrammarNode *ret_text)
+{
+    if (!node->is_satisfiable) {
+        *ret_text = grammar_never(emit->builder);
+    } else if (!node->n_parts) {
+        *ret_text = json_text_value(emit->builder);
+    } else if (node->arrays || node->objects) {
+        node->rule = grammar_rule_new(emit->builder, "json");
+        emit->queue[emit->n_queued++] = node;
+        *ret_text = grammar_ref(emit->builder, node->rule);
+    } else {
+        return emit_scalars(emit, node, ret_text);
+    }
+    return true;
+}
+
+bool emit_node(Emit *emit, SchemaNode *node, GrammarNode *ret_text)
+{
+    if (!node->is_emitted) {
+        if (!emit_begin(emit, node, &node->text)) return false;
+        node->is_emitted = true;
+    }
+    *ret_text = node->text;
+    return true;
+}
+
+static bool emit_rule(Emit *emit, SchemaNode *node)
+{
+    GrammarNode all, next;
+    if (!emit_scalars(emit, node, &all)) return false;
+    for (const ArrayShape *shape = node->arrays; shape; shape = shape->next) {
+        if (!emit_array(emit, shape, &next)) return false;
+        all = grammar_alt(emit->builder, all, next);
+    }
+    for (const ObjectShape *shape = node->objects; shape; shape = shape->next) {
+        if (!emit_object(emit, shape, &next)) return false;
+        all = grammar_alt(emit->builder, all, next);
+    }
+    grammar_define(emit->builder, node->rule, all);
+    return true;
+}
+
+bool emit_all(Nodes *nodes, SchemaNode *root, GrammarBuilder *builder, GrammarNode *ret_text)
+{
+    Emit emit = {.nodes = nodes, .builder = builder};
+    emit.queue = arena_array(nodes->arena, nodes->n_nodes, sizeof *emit.queue);
+    if (!emit.queue) return nodes_no_memory(nodes);
+    GrammarNode text;
+    if (!emit_node(&emit, root, &text)) return false;
+    for (uint32_t i = 0; i < emit.n_queued; i++)
+        if (!emit_rule(&emit, emit.queue[i])) return false;
+    if (!grammar_is_sound(builder, nodes->error)) return false;
+    *ret_text = text;
+    return true;
+}

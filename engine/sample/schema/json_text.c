@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/sample/schema/json_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- shared rules ---- */
+
+/* A rule that all schemas of a builder share; its name has a blank, as no other has. */
+static GrammarNode shared(GrammarBuilder *builder, const char *name, GrammarNode (*make)(GrammarBuilder *builder))
+{
+    GrammarRule rule = grammar_rule(builder, name, strlen(name));
+    if (rule != GRAMMAR_FAILED && !grammar_rule_is_defined(builder, rule)) grammar_define(builder, rule, make(builder));
+    return grammar_ref(builder, rule);
+}
+
+/* ---- between values ---- */
+
+GrammarNode json_text_blank(GrammarBuilder *builder)
+{
+    static const CodeRange indents[] = {{'\t', '\t'}, {' ', ' '}};
+    GrammarNode indent = grammar_repeat(builder, grammar_class(builder, indents, 2, false), 0, JSON_TEXT_MAX_INDENT);
+    return grammar_optional(builder, grammar_alt(builder, grammar_text(builder, " "),
+                                                 grammar_seq(builder, grammar_text(builder, "\n"), indent)));
+}
+
+GrammarNode json_text_comma(GrammarBuilder *builder)
+{
+    return grammar_seq(builder, grammar_text(builder, ","), json_text_blank(builder));
+}
+
+GrammarNode json_text_colon(GrammarBuilder *builder)
+{
+    return grammar_seq(builder, grammar_text(builder, ":"), grammar_optional(builder, grammar_text(builder, " ")));
+}
+
+/* ---- \u escapes ---- */
+
+static GrammarNode hex_digit(GrammarBuilder *builder, uint32_t first, uint32_t last)
+{
+    CodeRange ranges[3];
+    size_t n = 0;
+    if (first < 10) ranges[n++] = (CodeRange){'0' + first, '0' + (last < 9 ? last : 9)};
+    if (last >= 10) {
+        uint32_t from = first > 10 ? first - 10 : 0, to = last - 10;
+        ranges[n++] = (CodeRange){'A' + from, 'A' + to};
+        ranges[n++] = (CodeRange){'a' + from, 'a' + to};
+    }
+    return grammar_class(builder, ranges, n, false);
+}
+
+/* The last n_digits hex digits of the numbers first to last, which agree in all digits before. */
+static GrammarNode hex_numbers(GrammarBuilder *builder, uint32_t first, uint32_t last, unsigned n_digits)
+{
+    if (!n_digits) return grammar_empty(builder);
+    unsigned shift = 4 * (n_digits - 1);
+    uint32_t mask = (UINT32_C(1) << shift) - 1, high = first >> shift & 15, end = last >> shift & 15;
+    GrammarNode parts[3];
+    size_t n = 0;
+    if (high == end)
+        return grammar_seq(builder, hex_digit(builder, high, high),
+                           hex_numbers(builder, first & mask, last & mask, n_digits - 1));
+    if (first & mask) {
+        parts[n++] = grammar_seq(builder, hex_digit(builder, high, high),
+                                 hex_numbers(builder, first & mask, mask, n_digits - 1));
+        high++;
+    }
+    if ((last & mask) != mask) {
+        parts[n++] =
+            grammar_seq(builder, hex_digit(builder, end, end), hex_numbers(builder, 0, last & mask, n_digits - 1));
+        end--;
+    }
+    if (high <= end)
+        parts[n++] = grammar_seq(builder, hex_digit(builder, high, end), hex_numbers(builder, 0, mask, n_digits - 1));
+    return grammar_choice(builder, parts, n);
+}
+
+static GrammarNode unit(GrammarBuilder *builder, uint32_t first, uint32_t last)
+{
+    return grammar_seq(builder, grammar_text(builder, "u"), hex_numbers(builder, first, last, 4));
+}
+
+static GrammarNode pair(GrammarBuilder *builder, uint32_t high, uint32_t last_high, uint32_t low, uint32_t last_low)
+{
+    return grammar_seq(builder, unit(builder, 0xD800 + high, 0xD800 + last_high), grammar_text(builder, "\\"),
+                       unit(builder, 0xDC00 + low, 0xDC00 + last_low));
+}
+
+/* Code points beyond the first plane: up to three blocks of high and low halves. */
+static GrammarNode pairs(GrammarBuilder *builder, uint32_t first, uint32_t last)
+{
+    uint32_t a = first - 0x10000, b = last - 0x10000;
+    uint32_t high = a >> 10, end = b >> 10, low = a & 0x3FF, last_low = b & 0x3FF;
+    GrammarNode parts[3];
+    size_t n = 0;
+    if (high == end) return pair(builder, high, high, low, last_low);
+    if (low) {
+        parts[n++] = pair(builder, high, high, low, 0x3FF);
+        high++;
+    }
+    if (last_low != 0x3FF) {
+        parts[n++] = pair(builder, end, end, 0, last_low);
+        end--;
+    }
+    if (high <= end) parts[n++] = pair(builder, high, end, 0, 0x3FF);
+    return grammar_choice(builder, parts, n);
+}
+
+/* ---- characters ---- */
+
+static const struct {
+    char code, letter;
+} short_escapes[] = {{'"', '"'},  {'\\', '\\'}, {'/', '/'},  {'\b', 'b'},
+                     {'\f', 'f'}, {'\n', 'n'},  {'\r', 'r'}, {'\t', 't'}};
+
+enum { N_SHORT = sizeof short_escapes / sizeof *short_escapes };
+
+static bool has_code(const CodeRange *ranges, size_t n, uint32_t code)
+{
+    for (size_t i = 0; i < n; i++)
+        if (code >= ranges[i].first && code <= ranges[i].last) return true;
+    return false;
+}
+
+/* The part of a range that lies within another one; false: none. */
+static bool common(CodeRange range, uint32_t first, uint32_t last, CodeRange *ret_range)
+{
+    if (range.first > first) first = range.first;
+    if (range.last < last) last = range.last;
+    *ret_range = (CodeRange){first, last};
+    return first <= last;
+}
+
+/* Spans in which one way to write holds. */
+typedef struct Span {
+    uint32_t first, last;
+} Span;
+
+static const Span raw_spans[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0xD7FF}, {0xE000, CODE_LAST}};
+static const Span unit_spans[] = {{0x01, 0x1F}, {0x7F, 0xD7FF}, {0xE000, 0xFFFF}};
+
+static GrammarNode raw_codes(GrammarBuilder *builder, const CodeRange *ranges, size_t n)
+{
+    size_t n_spans = sizeof raw_spans / sizeof *raw_spans, kept = 0;
+    CodeRange *raw = malloc((n + 1) * n_spans * sizeof *raw);
+    if (!raw) return grammar_fail(builder, ERR_NO_MEMORY, "no memory for a class of characters");
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n_spans; j++)
+            kept += common(ranges[i], raw_spans[j].first, raw_spans[j].last, &raw[kept]);
+    GrammarNode node = kept ? grammar_class(builder, raw, kept, false) : grammar_never(builder);
+    free(raw);
+    return node;
+}
+
+static GrammarNode short_codes(GrammarBuilder *builder, const CodeRange *ranges, size_t n)
+{
+    CodeRange letters[N_SHORT];
+    size_t kept = 0;
+    for (size_t i = 0; i < N_SHORT; i++) {
+        uint32_t letter = (uint32_t)short_escapes[i].letter;
+        if (has_code(ranges, n, (uint32_t)short_escapes[i].code)) letters[kept++] = (CodeRange){letter, letter};
+    }
+    return kept ? grammar_class(builder, letters, kept, false) : grammar_never(builder);
+}
+
+static GrammarNode long_codes(GrammarBuilder *builder, const CodeRange *ranges, size_t n)
+{
+    size_t n_spans = sizeof unit_spans / sizeof *unit_spans, kept = 0;
+    GrammarNode *parts = malloc((n + 1) * (n_spans + 1) * sizeof *parts);
+    if (!parts) return grammar_fail(builder, ERR_NO_MEMORY, "no memory for a class of characters");
+    CodeRange part;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < n_spans; j++)
+            if (common(ranges[i], unit_spans[j].first, unit_spans[j].last, &part))
+                parts[kept++] = unit(builder, part.first, part.last);
+        if (common(ranges[i], 0x10000, CODE_LAST, &part)) parts[kept++] = pairs(builder, part.first, part.last);
+    }
+    GrammarNode node = kept ? grammar_choice(builder, parts, kept) : grammar_never(builder);
+    free(parts);
+    return node;
+}
+
+GrammarNode json_text_codes(GrammarBuilder *builder, const CodeRange *ranges, size_t n)
+{
+    GrammarNode escape = grammar_alt(builder, short_codes(builder, ranges, n), long_codes(builder, ranges, n));
+    return grammar_alt(builder, raw_codes(builder, ranges, n),
+                       grammar_seq(builder, grammar_text(builder, "\\"), escape));
+}
+
+/* ---- strings ---- */
+
+static const CodeRange all_codes[] = {{1, CODE_SURROGATE_FIRST - 1}, {CODE_SURROGATE_LAST + 1, CODE_LAST}};
+
+static GrammarNode quoted(GrammarBuilder *builder, GrammarNode inside)
+{
+    GrammarNode quote = grammar_text(builder, "\"");
+    return grammar_seq(builder, quote, inside, quote);
+}
+
+static GrammarNode make_string(GrammarBuilder *builder)
+{
+    return quoted(builder, grammar_many(builder, json_text_codes(builder, all_codes, 2)));
+}
+
+static GrammarNode make_character(GrammarBuilder *builder)
+{
+    return json_text_codes(builder, all_codes, 2);
+}
+
+GrammarNode json_text_string(GrammarBuilder *builder, uint32_t min, uint32_t max)
+{
+    if (!min && max == GRAMMAR_UNBOUNDED) return shared(builder, "json string", make_string);
+    return quoted(builder, grammar_repeat(builder, shared(builder, "json character", make_character), min, max));
+}
+
+GrammarNode json_text_word(GrammarBuilder *builder, const char *word)
+{
+    size_t n = strlen(word), kept = 0;
+    GrammarNode *parts = malloc((n + 2) * sizeof *parts);
+    if (!parts) return grammar_fail(builder, ERR_NO_MEMORY, "no memory for a word");
+    parts[kept++] = grammar_text(builder, "\"");
+    for (const unsigned char *at = (const unsigned char *)word; *at;) {
+        unsigned bytes = *at < 0x80 ? 1 : *at < 0xE0 ? 2 : *at < 0xF0 ? 3 : 4;
+        uint32_t code = bytes == 1 ? *at : *at & (0x7Fu >> bytes);
+        for (unsigned i = 1; i < bytes; i++) code = code << 6 | (at[i] & 0x3F);
+        parts[kept++] = json_text_codes(builder, &(CodeRange){code, code}, 1);
+        at += bytes;
+    }
+    parts[kept++] = grammar_text(builder, "\"");
+    GrammarNode node = grammar_sequence(builder, parts, kept);
+    free(parts);
+    return node;
+}
+
+/* ---- automata ---- */
+
+/* The edges of a state that lead to one place become one node. */
+static GrammarNode codes_between(GrammarBuilder *builder, const Dfa *dfa, uint32_t from, uint32_t to, CodeRange *ranges,
+                                 bool is_string)
+{
+    size_t n = 0;
+    for (uint32_t e = dfa->begin[from]; e < dfa->begin[from + 1]; e++)
+        if (dfa->edges[e].to == to) ranges[n++] = (CodeRange){dfa->edges[e].first, dfa->edges[e].last};
+    return is_string ? json_text_codes(builder, ranges, n) : grammar_class(builder, ranges, n, false);
+}
+
+static bool is_first_to(const Dfa *dfa, uint32_t from, uint32_t edge)
+{
+    for (uint32_t e = dfa->begin[from]; e < edge; e++)
+        if (dfa->edges[e].to == dfa->edges[edge].to) return false;
+    return true;
+}
+
+static GrammarNode make_machine(GrammarBuilder *builder, const Dfa *dfa, bool is_string)
+{
+    uint32_t n_edges = dfa->n_states ? dfa->begin[dfa->n_states] : 0, n = 0;
+    GrammarEdge *edges = malloc(((size_t)n_edges + dfa->n_states + 1) * sizeof *edges);
+    CodeRange *ranges = malloc(((size_t)n_edges + 1) * sizeof *ranges);
+    GrammarNode node = GRAMMAR_FAILED, end = is_string ? grammar_text(builder, "\"") : grammar_empty(builder);
+    if (!edges || !ranges) (void)grammar_fail(builder, ERR_NO_MEMORY, "no memory for an automaton");
+    for (uint32_t s = 0; edges && ranges && s < dfa->n_states; s++) {
+        for (uint32_t e = dfa->begin[s]; e < dfa->begin[s + 1]; e++) {
+            uint32_t to = dfa->edges[e].to;
+            if (is_first_to(dfa, s, e))
+                edges[n++] = (GrammarEdge){s, to, codes_between(builder, dfa, s, to, ranges, is_string)};
+        }
+        if (dfa->labels[s]) edges[n++] = (GrammarEdge){s, GRAMMAR_MACHINE_END, end};
+    }
+    if (edges && ranges) node = n ? grammar_machine(builder, edges, n, dfa->n_states) : grammar_never(builder);
+    free(edges);
+    free(ranges);
+    return node;
+}
+
+GrammarNode json_text_words(GrammarBuilder *builder, const Dfa *words)
+{
+    return grammar_seq(builder, grammar_text(builder, "\""), make_machine(builder, words, true));
+}
+
+GrammarNode json_text_plain(GrammarBuilder *builder, const Dfa *texts)
+{
+    return make_machine(builder, texts, false);
+}
+
+/* ---- any value ---- */
+
+static GrammarNode make_number(GrammarBuilder *builder)
+{
+    GrammarNode digit = grammar_class(builder, &(CodeRange){'0', '9'}, 1, false);
+    GrammarNode first = grammar_class(builder, &(CodeRange){'1', '9'}, 1, false);
+    GrammarNode more = grammar_repeat(builder, digit, 0, JSON_TEXT_MAX_DIGITS - 1);
+    GrammarNode whole = grammar_alt(builder, grammar_text(builder, "0"), grammar_seq(builder, first, more));
+    GrammarNode part =
+        grammar_seq(builder, grammar_text(builder, "."), grammar_repeat(builder, digit, 1, JSON_TEXT_MAX_DIGITS));
+    static const CodeRange letters[] = {{'E', 'E'}, {'e', 'e'}}, signs[] = {{'+', '+'}, {'-', '-'}};
+    GrammarNode exponent = grammar_seq(builder, grammar_class(builder, letters, 2, false),
+                                       grammar_optional(builder, grammar_class(builder, signs, 2, false)),
+                                       grammar_repeat(builder, digit, 1, 2));
+    return grammar_seq(builder, grammar_optional(builder, grammar_text(builder, "-")), whole,
+                       grammar_optional(builder, part), grammar_optional(builder, exponent));
+}
+
+GrammarNode json_text_number(GrammarBuilder *builder)
+{
+    return shared(builder, "json number", make_number);
+}
+
+static GrammarNode list_of(GrammarBuilder *builder, const char *open, GrammarNode item, const char *close)
+{
+    GrammarNode blank = json_text_blank(builder);
+    GrammarNode more = grammar_many(builder, grammar_seq(builder, json_text_comma(builder), item));
+    GrammarNode items = grammar_optional(builder, grammar_seq(builder, item, more, blank));
+    return grammar_seq(builder, grammar_text(builder, open), blank, items, grammar_text(builder, close));
+}
+
+static const char value_name[] = "json value", object_name[] = "json object";
+
+static GrammarNode make_value(GrammarBuilder *builder, GrammarNode value)
+{
+    GrammarNode string = json_text_string(builder, 0, GRAMMAR_UNBOUNDED);
+    GrammarNode member = grammar_seq(builder, string, json_text_colon(builder), value);
+    GrammarRule object = grammar_rule(builder, object_name, sizeof object_name - 1);
+    grammar_define(builder, object, list_of(builder, "{", member, "}"));
+    return grammar_alt(builder, grammar_ref(builder, object), list_of(builder, "[", value, "]"), string,
+                       json_text_number(builder), grammar_text(builder, "true"), grammar_text(builder, "false"),
+                       grammar_text(builder, "null"));
+}
+
+GrammarNode json_text_value(GrammarBuilder *builder)
+{
+    GrammarRule rule = grammar_rule(builder, value_name, sizeof value_name - 1);
+    GrammarNode value = grammar_ref(builder, rule);
+    if (value != GRAMMAR_FAILED && !grammar_rule_is_defined(builder, rule))
+        grammar_define(builder, rule, make_value(builder, value));
+    return value;
+}
+
+/* Defined along with any value. */
+GrammarNode json_text_object(GrammarBuilder *builder)
+{
+    if (json_text_value(builder) == GRAMMAR_FAILED) return GRAMMAR_FAILED;
+    return grammar_ref(builder, grammar_rule(builder, object_name, sizeof object_name - 1));
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sets of JSON's scalar values, exact, with their operations. Immutable; arena. Private to engine/sample/schema; one
+ * thread at a time.
+ */
+#pragma once
+#include "engine/sample/schema/dfa.h"
+
+typedef enum Kind {
+    KIND_NULL = 1,
+    KIND_FALSE = 2,
+    KIND_TRUE = 4,
+    KIND_NUMBER = 8,
+    KIND_STRING = 16,
+    KIND_ARRAY = 32,
+    KIND_OBJECT = 64,
+    KINDS_SCALAR = 31,
+    KINDS_ALL = 127
+} Kind;
+
+/* NULL: all of them. */
+typedef const Dfa *Numbers;
+
+/* Words of the automaton (NULL: all) with so many code points. */
+typedef struct Strings {
+    const Dfa *words;
+    uint32_t min, max; /* max UINT32_MAX: no end */
+} Strings;
+#define STRINGS_ALL ((Strings){.max = UINT32_MAX})
+
+/* Null, true and false as kinds; numbers and strings where their kind is there. */
+typedef struct Scalars {
+    uint32_t kinds;
+    Numbers numbers;
+    const Dfa *strings; /* NULL: all of them */
+} Scalars;
+
+/* Automata that are made when they are first needed. */
+typedef struct Sets {
+    Arena *arena;
+    const Dfa *all_numbers, *integers, *all_strings;
+    Error *error;
+} Sets;
+
+void sets_init(Sets *sets, Arena *arena, Error *error);
+LW_CHECK bool sets_all_numbers(Sets *sets, const Dfa **ret_dfa);
+LW_CHECK bool sets_integers(Sets *sets, const Dfa **ret_dfa);
+LW_CHECK bool sets_all_strings(Sets *sets, const Dfa **ret_dfa);
+
+/* *numbers keeps what is in the automaton too. */
+LW_CHECK bool sets_cut_numbers(Sets *sets, Numbers *numbers, const Dfa *with);
+LW_CHECK bool sets_cut_words(Sets *sets, Strings *strings, const Dfa *with);
+void sets_cut_length(Strings *strings, uint32_t min, uint32_t max);
+/* One automaton for words and lengths. */
+LW_CHECK bool sets_words(Sets *sets, Strings strings, const Dfa **ret_dfa);
+bool sets_are_empty(Strings strings);
+
+LW_CHECK bool scalars_join(Sets *sets, Scalars a, Scalars b, Scalars *ret_scalars);
+LW_CHECK bool scalars_cut(Sets *sets, Scalars a, Scalars b, Scalars *ret_scalars);
+/* Of the scalar kinds alone. */
+LW_CHECK bool scalars_subtract(Sets *sets, Scalars a, Scalars b, Scalars *ret_scalars);
