@@ -80,7 +80,7 @@ static bool stop_text(Answer *answer, const char *text, size_t n, bool matches, 
 /* What the stop strings let go of, as a part of this kind. */
 static void release(Answer *answer, PartKind kind)
 {
-    answer_parts_add(&answer->parts, kind, answer->text.data, answer->text.n);
+    if (answer->text.n) answer_parts_add(&answer->parts, kind, answer->text.data, answer->text.n);
     buffer_clear(&answer->text);
 }
 

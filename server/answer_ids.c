@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/answer_ids.h"
+#include "server/turn_hash.h"
 
-void answer_ids_init(AnswerIds *answer, uint64_t context_hash)
+void answer_ids_init(AnswerIds *answer, uint64_t context_hash, const PromptHashes *hashes)
 {
-    *answer = (AnswerIds){.is_wanted = true, .context_hash = context_hash};
-    buffer_init(&answer->text, ANSWER_IDS_MAX_BYTES);
+    *answer = (AnswerIds){.is_wanted = true, .context_hash = context_hash, .hashes = *hashes};
+    answer_parts_init(&answer->parts, ANSWER_IDS_MAX_BYTES);
 }
 
 void answer_ids_done(AnswerIds *answer)
 {
-    buffer_done(&answer->text);
+    answer_parts_done(&answer->parts);
     token_list_done(&answer->ids);
     answer->is_wanted = false;
 }
@@ -17,16 +18,41 @@ void answer_ids_done(AnswerIds *answer)
 void answer_ids_add(AnswerIds *answer, const TokensPayload *tokens)
 {
     Error error;
-    bool ok = answer->is_wanted && buffer_append(&answer->text, tokens->text, tokens->text_bytes, &error);
+    const char *text = tokens->text;
+    if (!answer->is_wanted) return;
+    for (uint32_t i = 0; i < tokens->n_parts; text += tokens->parts[i++].n_bytes)
+        answer_parts_add(&answer->parts, tokens->parts[i].kind, text, tokens->parts[i].n_bytes);
+    if (!tokens->n_parts) answer_parts_add(&answer->parts, PART_CONTENT, tokens->text, tokens->text_bytes);
+    bool ok = answer_parts_end(&answer->parts, &error);
     for (uint32_t i = 0; ok && i < tokens->n_tokens; i++)
         ok = token_list_push(&answer->ids, tokens->tokens[i].sample.id, &error);
     if (!ok) answer_ids_done(answer);
 }
 
+static void keep_reasoning(const AnswerIds *answer, TokenMemory *memory)
+{
+    Buffer reasoning;
+    Error ignored;
+    const char *text = answer->parts.text.data;
+    bool ok = true;
+    buffer_init(&reasoning, ANSWER_IDS_MAX_BYTES);
+    for (uint32_t i = 0; i < answer->parts.n; text += answer->parts.items[i++].n_bytes)
+        if (answer->parts.items[i].kind == PART_REASONING)
+            ok = ok && buffer_append(&reasoning, text, answer->parts.items[i].n_bytes, &ignored);
+    uint64_t hash = turn_hash_answer(answer->hashes.messages, &answer->parts);
+    if (ok && reasoning.n) token_memory_keep_note(memory, hash, reasoning.data, reasoning.n);
+    buffer_done(&reasoning);
+}
+
 void answer_ids_keep(AnswerIds *answer, TokenMemory *memory)
 {
-    if (answer->is_wanted)
-        token_memory_keep(memory, answer->context_hash, answer->text.data, answer->text.n, answer->ids.ids,
+    const AnswerParts *parts = &answer->parts;
+    if (answer->is_wanted && answer->hashes.is_turn) {
+        token_memory_keep_turn(memory, answer->context_hash, answer->hashes.text, answer->ids.ids, answer->ids.n);
+        keep_reasoning(answer, memory);
+    } else if (answer->is_wanted) {
+        token_memory_keep(memory, answer->context_hash, parts->text.data, parts->text.n, answer->ids.ids,
                           answer->ids.n);
+    }
     answer_ids_done(answer);
 }

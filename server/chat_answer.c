@@ -55,6 +55,8 @@ bool chat_answer_plan(ApiJob *job, const ApiParams *params, const ChatPromptEnd 
         .style = style, .splits_reasoning = style->has_reasoning, .begins_in_reasoning = end->in_reasoning};
     if (calls && !list_tools(&request->arena, &params->tools, plan, error)) return false;
     generation->short_call_ids = style->format->body == CALL_NAMED;
+    generation->hashes = end->hashes;
+    generation->hashes.is_turn = true;
     request->answer = plan;
     return true;
 }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "server/chat_messages.h"
 #include "server/generation.h"
+#include "server/turn_hash.h"
 
 #include <string.h>
 
@@ -24,13 +25,26 @@ static bool build_kwargs(const ApiParams *params, cJSON **ret_kwargs, Error *err
     return true;
 }
 
+static TokenContext context_of(const ApiParams *params)
+{
+    return (TokenContext){params->cache_salt, params->cache_salt ? strlen(params->cache_salt) : 0};
+}
+
+static bool restore_reasoning(ApiJob *job, const ApiParams *params, Error *error)
+{
+    const TokenContext context = context_of(params);
+    if (!job->model->style || !job->model->style->has_reasoning) return true;
+    return turn_hash_restore(job->server->memory, &context, cJSON_GetObjectItemCaseSensitive(job->json, "messages"),
+                             error);
+}
+
 bool chat_prompt_render(ApiJob *job, const ApiParams *params, ChatPrompt *ret_prompt, Error *error)
 {
     cJSON *kwargs = NULL;
     if (!chat_messages_normalise(job->json, error)) return false;
     if (!job->model->chat_template)
         return error_set_param(error, ERR_TEMPLATE, "messages", "this model has no chat template; use /v1/completions");
-    if (!build_kwargs(params, &kwargs, error)) return false;
+    if (!restore_reasoning(job, params, error) || !build_kwargs(params, &kwargs, error)) return false;
     ChatInput input = {
         .messages = json_member(job->json, "messages"),
         .tools = params->tools.list,
@@ -84,7 +98,7 @@ bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, C
     ChatPrompt prompt;
     if (!chat_prompt_render(job, params, &prompt, error)) return false;
     TokenRecall recall = {
-        .context = {params->cache_salt, params->cache_salt ? strlen(params->cache_salt) : 0},
+        .context = context_of(params),
         .encode = {.text = prompt.text.data ? prompt.text.data : "",
                    .n = prompt.text.n,
                    .trusted = prompt.trusted,
@@ -95,7 +109,14 @@ bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, C
     };
     bool ok = generation_check_bytes(job, prompt.text.n, "messages", error) &&
               token_memory_encode(job->server->memory, &recall, list, error);
-    if (ret_end) *ret_end = (ChatPromptEnd){.in_reasoning = ends_in_reasoning(job, params, &prompt)};
+    if (ok && ret_end) {
+        TokenMemory *memory = job->server->memory;
+        const cJSON *messages = json_member(job->json, "messages");
+        *ret_end = (ChatPromptEnd){
+            .in_reasoning = ends_in_reasoning(job, params, &prompt),
+            .hashes = {.text = token_memory_text_hash(memory, &recall.context, prompt.text.data, prompt.text.n),
+                       .messages = turn_hash_messages(memory, &recall.context, messages)}};
+    }
     chat_prompt_done(&prompt);
     return ok;
 }

@@ -7,6 +7,7 @@
 #pragma once
 #include "server/api_answer.h"
 #include "server/api_job.h"
+#include "server/answer_ids.h"
 #include "server/api_params.h"
 #include "server/prompt_map.h"
 
@@ -24,6 +25,7 @@ typedef struct GenerationPlan {
     bool stream, include_usage, want_logprobs, progress;
     uint32_t n_top_logprobs;
     bool short_call_ids;
+    PromptHashes hashes; /* of a chat */
     PromptMap *map;    /* of the first prompt */
     const char *model; /* one of the served names */
     char request_id[130];

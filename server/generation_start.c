@@ -30,7 +30,7 @@ static void init_ids(Generation *generation, const Request *request, uint32_t pa
     TokenContext context = {request->cache_salt, request->n_cache_salt};
     uint64_t hash = token_memory_hash(generation->server->memory, &context, request->prompt, request->n_prompt);
     for (uint32_t i = 0; i < generation->n_choices; i++)
-        answer_ids_init(&generation->ids[part * generation->n_choices + i], hash);
+        answer_ids_init(&generation->ids[part * generation->n_choices + i], hash, &generation->hashes);
 }
 
 static bool submit_part(Generation *generation, Request **request, uint32_t index, Error *error)
@@ -80,6 +80,7 @@ static Generation *generation_new(ApiJob *job, GenerationPlan *plan, Error *erro
     memcpy(generation->request_id, plan->request_id, sizeof plan->request_id);
     generation->n_choices = plan->n_choices;
     generation->progress = plan->progress;
+    generation->hashes = plan->hashes;
     generation->map = plan->map;
     generation->parts = calloc(plan->n_requests, sizeof *generation->parts);
     fill_answer(generation, job, plan);

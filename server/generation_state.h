@@ -4,7 +4,6 @@
  * generation_end (failure, departure, the line in the log). Loop thread.
  */
 #pragma once
-#include "server/answer_ids.h"
 #include "server/caller.h"
 #include "server/generation.h"
 
@@ -27,6 +26,7 @@ struct Generation {
     Account *account; /* of the key; NULL: none */
     char request_id[130];
     uint32_t n_choices; /* of one part */
+    PromptHashes hashes;
     uint32_t n_parts, n_open, n_choices_left;
     Part *parts;          /* [n_parts] */
     PromptMap *map;       /* of the first prompt */

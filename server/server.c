@@ -232,8 +232,11 @@ bool server_attach(Server *server, const ServedModel *model, const WorkerParams 
     WorkerParams with_wake = *params;
     with_wake.wake = on_worker_wake;
     with_wake.wake_arg = server;
-    const TokenMemoryParams memory = {
-        .tokenizer = model->tokenizer, .max_bytes = TOKEN_MEMORY_BYTES, .max_entry_bytes = ANSWER_IDS_MAX_BYTES};
+    const TokenMemoryParams memory = {.tokenizer = model->tokenizer,
+                                      .max_bytes = TOKEN_MEMORY_BYTES,
+                                      .max_entry_bytes = ANSWER_IDS_MAX_BYTES,
+                                      .marks = model->style ? model->style->control_ids : NULL,
+                                      .n_marks = model->style ? model->style->n_control_ids : 0};
     if (!server->memory && !token_memory_new(&memory, &server->memory, error)) return false;
     if (!server->grammars && !grammar_cache_new(model->tokenizer, GRAMMAR_CACHE_BYTES, &server->grammars, error))
         return false;

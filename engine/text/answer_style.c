@@ -178,6 +178,8 @@ bool answer_style_find(const ChatTemplate *chat_template, const Tokenizer *token
         if (is_auto(tool_format) && style.format->bare && !style.marks[MARK_CALL].n && shown.shows_call)
             read_marks(&style, &shown, tokenizer);
     }
+    for (int mark = 0; mark < ANSWER_MARKS; mark++)
+        if (style.marks[mark].is_control) style.control_ids[style.n_control_ids++] = style.marks[mark].id;
     *ret_style = style;
     return true;
 }

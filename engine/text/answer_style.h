@@ -58,6 +58,8 @@ typedef struct AnswerStyle {
     bool shows_calls;         /* and the calls in a conversation */
     bool has_reasoning;
     AnswerMarker marks[ANSWER_MARKS];
+    uint32_t control_ids[ANSWER_MARKS]; /* [n_control_ids] of the marks that are control tokens */
+    uint32_t n_control_ids;
 } AnswerStyle;
 
 /*

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/fake_worker.h"
 #include "base/clock.h"
+#include "scheduler/answer.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,7 +18,8 @@ struct Job {
     uint32_t choice, n_done;
     uint64_t begun_usec;
     TokStream stream;
-    bool started, cancelled;
+    Answer answer; /* of a request with a plan for its answers */
+    bool has_answer, started, cancelled;
 };
 
 struct Worker {
@@ -86,14 +88,35 @@ static void push(Worker *worker, Event event)
     worker->events[(worker->first_event + worker->n_events++) % MAX_EVENTS] = event;
 }
 
-static void push_token(Worker *worker, Job *job, uint32_t id, bool is_prompt)
+/* The token goes the way that it goes in the engine. */
+static AnswerState take_apart(Job *job, uint32_t id, TokensPayload *payload, Buffer *text)
+{
+    Error error;
+    AnswerState state;
+    const uint32_t end_id = tok_eos(fake_tokenizer);
+    if (!job->has_answer && !answer_open(&job->answer, fake_tokenizer, job->request, &end_id, 1, &error)) abort();
+    job->has_answer = true;
+    if (!answer_take(&job->answer, id, false, &state, &error)) abort();
+    const AnswerParts *parts = &job->answer.parts;
+    payload->parts = calloc(parts->n + 1, sizeof *payload->parts);
+    if (!payload->parts || !buffer_append(text, parts->text.data, parts->text.n, &error)) abort();
+    if (parts->n) memcpy(payload->parts, parts->items, parts->n * sizeof *parts->items);
+    payload->n_parts = parts->n;
+    return state;
+}
+
+static AnswerState push_token(Worker *worker, Job *job, uint32_t id, bool is_prompt)
 {
     Error error;
     TokensPayload *payload;
     Buffer text;
+    AnswerState state = ANSWER_OPEN;
     buffer_init(&text, 4096);
-    if (!is_prompt && !tok_stream_push(&job->stream, fake_tokenizer, id, false, &text, &error)) abort();
     if (!tokens_payload_new(1, &payload, &error)) abort();
+    if (!is_prompt && job->request->answer)
+        state = take_apart(job, id, payload, &text);
+    else if (!is_prompt && !tok_stream_push(&job->stream, fake_tokenizer, id, false, &text, &error))
+        abort();
     payload->is_prompt = is_prompt;
     payload->step_usec = clock_now_usec();
     payload->gap_usec = job->n_done ? fake_step_usec : 0;
@@ -105,6 +128,13 @@ static void push_token(Worker *worker, Job *job, uint32_t id, bool is_prompt)
     payload->text_bytes = (uint32_t)text.n;
     payload->text = buffer_take(&text);
     push(worker, (Event){.kind = EVENT_TOKENS, .id = job->request->id, .choice = job->choice, .tokens = payload});
+    return state;
+}
+
+static void close_answer(Job *job)
+{
+    if (job->has_answer) answer_done(&job->answer);
+    job->has_answer = false;
 }
 
 static void push_stats(Worker *worker)
@@ -126,6 +156,7 @@ static void job_end(Worker *worker, Job *job)
 {
     worker->jobs = job->next;
     worker->n_jobs--;
+    close_answer(job);
     request_free(job->request);
     free(job);
     push_stats(worker);
@@ -147,14 +178,16 @@ static void begin(Worker *worker, Job *job)
     push(worker,
          (Event){.kind = EVENT_STARTED, .id = request->id, .progress = {.done = 1, .total = request->n_prompt}});
     if (!request->want_prompt_logprobs) return;
-    for (uint32_t i = 0; i < request->n_prompt; i++) push_token(worker, job, request->prompt[i], true);
+    for (uint32_t i = 0; i < request->n_prompt; i++) (void)push_token(worker, job, request->prompt[i], true);
 }
 
-static void finish_choice(Worker *worker, Job *job)
+static void finish_choice(Worker *worker, Job *job, FinishReason finish)
 {
     Request *request = job->request;
-    push(worker, (Event){.kind = EVENT_CHOICE_DONE, .id = request->id, .choice = job->choice, .finish = FINISH_LENGTH});
+    uint32_t n_reasoning = job->has_answer ? job->answer.n_reasoning : 0;
+    push(worker, (Event){.kind = EVENT_CHOICE_DONE, .id = request->id, .choice = job->choice, .finish = finish});
     job->n_done = 0;
+    close_answer(job);
     job->stream = (TokStream){0};
     if (++job->choice < request->n_choices) return;
     push(worker, (Event){.kind = EVENT_DONE,
@@ -166,7 +199,8 @@ static void finish_choice(Worker *worker, Job *job)
                                      .prefill_usec = 1000,
                                      .queue_usec = 10,
                                      .decode_usec = clock_now_usec() - job->begun_usec,
-                                     .completion_tokens = request->n_choices * request->max_tokens}});
+                                     .completion_tokens = request->n_choices * request->max_tokens,
+                                     .reasoning_tokens = n_reasoning}});
     count(&fake_stats.finished);
     job_end(worker, job);
 }
@@ -192,15 +226,19 @@ static void step(Worker *worker, Job *job)
         return;
     }
     if (!job->started) begin(worker, job);
+    AnswerState state = ANSWER_OPEN;
     if (job->n_done < request->max_tokens) {
         const uint32_t *speech = atomic_load(&fake_speech);
         uint32_t id = speech ? speech[job->n_done % atomic_load(&fake_n_speech)]
                              : request->prompt[job->n_done % request->n_prompt];
-        push_token(worker, job, id, false);
+        state = push_token(worker, job, id, false);
         job->n_done++;
         count(&fake_stats.tokens);
     }
-    if (job->n_done == request->max_tokens) finish_choice(worker, job);
+    if (state == ANSWER_STOPPED)
+        finish_choice(worker, job, FINISH_STOP);
+    else if (job->n_done == request->max_tokens)
+        finish_choice(worker, job, FINISH_LENGTH);
 }
 
 static void *run(void *arg)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A worker without an engine, linked in place of scheduler/worker.c: a real thread that answers every request with the
- * tokens of its own prompt, over and over, one every step_usec. max_tokens ends an answer with 'length', a prompt token
+ * tokens of its own prompt, over and over, one every step_usec. max_tokens ends an answer with 'length', or, where the
+ * request has a plan for its answers, an end token with 'stop', a prompt token
  * 0 makes the request fail, and so does its deadline. Tests of the HTTP side only.
  */
 #pragma once

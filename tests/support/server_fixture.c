@@ -53,6 +53,7 @@ static void load_model(Fixture *fixture)
     Error error = {0};
     GgufString source;
     TinyModel tiny = tiny_model_default();
+    if (fixture->options.chat) tiny.chat = fixture->options.chat;
     buffer_init(&fixture->file, SIZE_MAX / 2);
     need(tiny_model_build(&tiny, &fixture->file, &error), "model", &error);
     need(gguf_open_memory(fixture->file.data, fixture->file.n, "tiny", &fixture->gguf, &error), "gguf", &error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/tiny_model.h"
 #include "tests/support/quantize.h"
+#include "tests/support/tiny_chat.h"
 #include "tests/support/tiny_vocab.h"
 
 #include <errno.h>
@@ -27,6 +28,7 @@ TinyModel tiny_model_default(void)
         .type = DTYPE_F32,
         .embed_type = DTYPE_F32,
         .pre = "smollm",
+        .chat = "calls",
     };
 }
 
@@ -306,7 +308,9 @@ static void add_metadata(GgufWriter *writer, const TinyModel *m)
         add_yarn(writer, m);
     else if (m->original_context)
         add_long_rope(writer, m);
-    tiny_vocab_write(writer, m->pre, m->add_bos);
+    const char *chat = tiny_chat_template(m->chat);
+    if (!chat) abort();
+    tiny_vocab_write_chat(writer, m->pre, m->add_bos, chat);
 }
 
 bool tiny_model_build(const TinyModel *model, Buffer *out, Error *error)
@@ -389,6 +393,7 @@ static const struct {
     {"type", SETTING_TYPE, offsetof(TinyModel, type)},
     {"embed_type", SETTING_TYPE, offsetof(TinyModel, embed_type)},
     {"pre", SETTING_TEXT, offsetof(TinyModel, pre)},
+    {"chat", SETTING_TEXT, offsetof(TinyModel, chat)},
 };
 
 static bool set_type(DType *type, const char *name)

@@ -26,6 +26,7 @@ typedef struct TinyModel {
     DType type;       /* of the matrices; norms and factors are F32 */
     DType embed_type; /* of token_embd and output */
     const char *pre;  /* tokenizer.ggml.pre */
+    const char *chat; /* one of tiny_chat_template's */
 } TinyModel;
 
 /* Ids of the special tokens; the 256 bytes follow them, then the merged tokens. */

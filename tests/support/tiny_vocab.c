@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/tiny_vocab.h"
+#include "tests/support/tiny_chat.h"
 #include "tests/support/tiny_model.h"
 
 #include <stdio.h>
@@ -34,12 +35,6 @@ enum {
     N_MERGES = sizeof merges / sizeof *merges,
     N_TOKENS = N_SPECIAL + 256 + N_MERGES,
 };
-
-static const char chat_template[] =
-    "{% if tools %}{{ '<|im_start|>system\n' + (tools | tojson) + '<|im_end|>\n' }}{% endif %}"
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + (message['content'] or '') }}"
-    "{% for call in message['tool_calls'] or [] %}{{ '<call>' + (call['function'] | tojson) + '</call>' }}{% endfor %}"
-    "{{ '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 uint32_t tiny_vocab_size(void)
 {
@@ -82,6 +77,11 @@ static void write_tokens(GgufWriter *writer)
 }
 
 void tiny_vocab_write(GgufWriter *writer, const char *pre, bool add_bos)
+{
+    tiny_vocab_write_chat(writer, pre, add_bos, tiny_chat_template("calls"));
+}
+
+void tiny_vocab_write_chat(GgufWriter *writer, const char *pre, bool add_bos, const char *chat_template)
 {
     gguf_writer_string(writer, "tokenizer.ggml.model", "gpt2");
     gguf_writer_string(writer, "tokenizer.ggml.pre", pre);

@@ -6,3 +6,4 @@
 uint32_t tiny_vocab_size(void);
 /* Writes the tokenizer.* keys. */
 void tiny_vocab_write(GgufWriter *writer, const char *pre, bool add_bos);
+void tiny_vocab_write_chat(GgufWriter *writer, const char *pre, bool add_bos, const char *chat_template);

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/tiny_chat.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define TOOLS "{% if tools %}{{ '<|im_start|>system\n' + (tools | tojson) + '<|im_end|>\n' }}{% endif %}"
+#define HINTED(hint)                                                                                                   \
+    "{% if tools %}{{ '<|im_start|>system\n' + (tools | tojson) + '" hint "' + '<|im_end|>\n' }}{% endif %}"
+#define TURN(call)                                                                                                     \
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"                                       \
+    "{% if message['reasoning_content'] %}{{ '<think>\n' + message['reasoning_content'] + '\n</think>\n\n' }}"         \
+    "{% endif %}{{ message['content'] or '' }}{% for call in message['tool_calls'] or [] %}" call                      \
+    "{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
+#define BEGIN(more) "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n" more "' }}{% endif %}"
+#define ARGUMENTS "(call.function.arguments | tojson)"
+#define HERMES                                                                                                         \
+    "{{ ('\n' if message['content'] or not loop.first else '') + '<tool_call>\n{\"name\": \"' + call.function.name "   \
+    "+ '\", \"arguments\": ' + " ARGUMENTS " + '}\n</tool_call>' }}"
+#define CODER                                                                                                          \
+    "{{ '\n<tool_call>\n<function=' + call.function.name + '>\n' }}{% for key, value in call.function.arguments | "    \
+    "items %}{{ '<parameter=' + key + '>\n' + (value if value is string else (value | tojson)) + '\n</parameter>\n' "  \
+    "}}{% endfor %}{{ '</function>\n</tool_call>' }}"
+
+static const struct {
+    const char *name, *text;
+} templates[] = {
+    {"calls",
+     TOOLS "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + (message['content'] or '') }}"
+           "{% for call in message['tool_calls'] or [] %}{{ '<call>' + (call['function'] | tojson) + '</call>' }}"
+           "{% endfor %}{{ '<|im_end|>' + '\n' }}{% endfor %}" BEGIN("")},
+    {"hermes", TOOLS TURN(HERMES) BEGIN("")},
+    {"opens", TOOLS TURN(HERMES) BEGIN("<think>\n")},
+    {"coder", TOOLS TURN(CODER) BEGIN("")},
+    {"mistral", TOOLS TURN("{{ '[TOOL_CALLS]' + call.function.name + '[ARGS]' + " ARGUMENTS " }}") BEGIN("")},
+    {"llama",
+     HINTED("<|start_header_id|>{\"parameters\"}")
+         TURN("{{ '{\"name\": \"' + call.function.name + '\", \"parameters\": ' + " ARGUMENTS " + '}' }}") BEGIN("")},
+    {"pythonic", HINTED("[func_name1(") TURN("{{ '[' + call.function.name + '(a=1)]' }}") BEGIN("")},
+    {"gemma", HINTED("<start_function_call>") TURN("") BEGIN("")},
+    {"bare",
+     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+     "{% endfor %}" BEGIN("")},
+};
+
+const char *tiny_chat_template(const char *name)
+{
+    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++)
+        if (!strcmp(templates[i].name, name)) return templates[i].text;
+    return NULL;
+}
