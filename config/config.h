@@ -107,6 +107,7 @@ typedef struct Config {
     bool has_seed;
     const char *shape; /* inspect --shape */
     bool tensors;      /* inspect --tensors: list them all */
+    bool plan;         /* inspect: what fits */
     bool wavelength;   /* inspect: what wavelength windows prune */
     float wavelength_k;
     const char *rope; /* KIND=FACTOR; NULL: the model's own */

@@ -50,7 +50,7 @@ const ConfigOption config_options[] = {
     {"device", .kind = OPTION_TEXT, FIELD(device), .fallback = "auto", .section = "model", .commands = RUNNERS,
      .metavar = "NAME", .help = "what computes: cpu, cuda, cuda:N for one of several, or auto: a GPU if there is one"},
     {"gpu_memory", .kind = OPTION_SHARE, FIELD(gpu_memory), .fallback = "0.9", .min = 1 << 20, .max = 1ull << 46,
-     .section = "model", .commands = RUNNERS, .metavar = "SHARE",
+     .section = "model", .commands = RUNNERS | CMD_INSPECT, .metavar = "SHARE",
      .help = "memory of the GPU for weights, buffers, keys and values: a fraction of what it has, or a size"},
     {"deterministic", .kind = OPTION_FLAG, FIELD(deterministic), .fallback = "off", .section = "model",
      .commands = RUNNERS, .help = "on a GPU: a token's bits do not depend on what else is computed with it; slower"},
@@ -62,7 +62,7 @@ const ConfigOption config_options[] = {
      .help = "element type of the KV cache: f32, f16, bf16, f8, int8, or int4 at a cost in fidelity; or by class, as "
              "full=int8,window=bf16"},
     {"host_memory", .kind = OPTION_BYTES, FIELD(host_memory), .fallback = "4G", .min = 1 << 20, .max = 1ull << 46,
-     .section = "model", .commands = COMPUTERS, .metavar = "SIZE",
+     .section = "model", .commands = COMPUTERS | CMD_INSPECT, .metavar = "SIZE",
      .help = "without a GPU: memory for the keys and values of all requests together; one whole context has to fit"},
     {"swap_memory", .kind = OPTION_BYTES, FIELD(swap_memory), .fallback = "1G", .max = 1ull << 46, .section = "model",
      .commands = CMD_SERVE, .metavar = "SIZE",
@@ -207,6 +207,9 @@ const ConfigOption config_options[] = {
      .metavar = "NAME", .help = "a named shape instead of a file, such as llama-3.1-8b"},
     {"tensors", .kind = OPTION_FLAG, FIELD(tensors), .fallback = "off", .commands = CMD_INSPECT,
      .help = "list every tensor"},
+    {"plan", .kind = OPTION_FLAG, FIELD(plan), .fallback = "off", .commands = CMD_INSPECT,
+     .help = "how many sequences of which length fit common GPUs or --gpu-memory, and --host-memory, by KV type and by "
+             "--policies, with none or --sparsity of the heads streaming"},
     {"wavelength", .kind = OPTION_FLAG, FIELD(wavelength), .fallback = "off", .commands = CMD_INSPECT,
      .help = "what windows in proportion to the wavelengths of the RoPE prune at --ctx tokens"},
     {"wavelength_k", .kind = OPTION_REAL, FIELD(wavelength_k), .fallback = "2", .real_min = 0.001, .real_max = 1e6,
@@ -231,8 +234,8 @@ const ConfigOption config_options[] = {
     {"row", .kind = OPTION_TEXT, FIELD(row), .shown = "the best for this machine", .commands = CMD_BENCH,
      .metavar = "NAME", .help = "row of the table of kernels, such as cpu-avx2"},
 
-    {"policies", .kind = OPTION_TEXT, FIELD(policies), .fallback = "dense", .commands = MEASURERS | CMD_BENCH,
-     .metavar = "NAME[:FIELD=VALUE...][,...]",
+    {"policies", .kind = OPTION_TEXT, FIELD(policies), .fallback = "dense",
+     .commands = MEASURERS | CMD_BENCH | CMD_INSPECT, .metavar = "NAME[:FIELD=VALUE...][,...]",
      .help = "attention policies to compare with dense (bench: to decode by): presets, with what is to be changed in "
              "them"},
     {"tasks", .kind = OPTION_TEXT, FIELD(tasks), .fallback = "passkey,kv,multikey,variables,words",
@@ -269,8 +272,8 @@ const ConfigOption config_options[] = {
 
     {"output", 'o', OPTION_TEXT, FIELD(output), .commands = CMD_CALIBRATE, .required = CMD_CALIBRATE, .metavar = "PATH",
      .help = "file of head roles to write; what one that is there already holds is not measured again"},
-    {"sparsity", .kind = OPTION_REAL, FIELD(sparsity), .fallback = "0.5", .real_max = 1, .commands = CMD_CALIBRATE,
-     .metavar = "X", .help = "share of the KV heads that stream"},
+    {"sparsity", .kind = OPTION_REAL, FIELD(sparsity), .fallback = "0.5", .real_max = 1,
+     .commands = CMD_CALIBRATE | CMD_INSPECT, .metavar = "X", .help = "share of the KV heads that stream"},
     {"gates", .kind = OPTION_TEXT, FIELD(gates), .shown = "none", .commands = CMD_CALIBRATE, .metavar = "PATH",
      .help = "a gate for each KV head, as DuoAttention trains them: rank heads by these (a line for each layer, tabs)"},
     {"length", .kind = OPTION_TOKENS, FIELD(length), .fallback = "4096", .min = 256, .max = 1u << 24,

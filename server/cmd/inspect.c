@@ -4,6 +4,7 @@
 #include "engine/model/weights.h"
 #include "base/utf8.h"
 #include "server/cmd/cmd.h"
+#include "server/cmd/inspect_plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -100,6 +101,11 @@ static bool print_inspection(Inspection *inspection, Error *error)
     if (inspection->shape && config->wavelength) {
         if (!count_waves(inspection, &waves, error)) return false;
         inspection->waves = &waves;
+    }
+    static Plan plan; /* large */
+    if (inspection->shape && config->plan) {
+        if (!plan_make(inspection, &plan, error)) return false;
+        inspection->plan = &plan;
     }
     Buffer out;
     buffer_init(&out, MAX_OUTPUT_BYTES);

@@ -36,6 +36,7 @@ typedef struct Inspection {
     uint64_t context;                /* tokens of one sequence, for the memory figures */
     KvTypes kv_types;
     const InspectWaves *waves; /* NULL: not asked for */
+    const struct Plan *plan;   /* the same */
 } Inspection;
 
 /* Share of the terms that are not kept. */

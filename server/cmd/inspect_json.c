@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/cmd/inspect.h"
+#include "server/cmd/inspect_plan.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
@@ -225,7 +225,8 @@ static bool fill(cJSON *root, const Inspection *inspection, Error *error)
     if (inspection->gguf && !add_file(root, inspection, error)) return false;
     if (!inspection->shape) return cJSON_AddStringToObject(root, "cannot_run", inspection->shape_error.text);
     return add_shape(root, inspection->shape, error) && add_memory(root, inspection) &&
-           (!inspection->waves || add_waves(root, inspection));
+           (!inspection->waves || add_waves(root, inspection)) &&
+           (!inspection->plan || plan_add_json(inspection->plan, root));
 }
 
 bool inspect_write_json(const Inspection *inspection, Buffer *out, Error *error)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/cmd/inspect.h"
+#include "server/cmd/inspect_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -222,5 +222,6 @@ bool inspect_write_text(const Inspection *inspection, Buffer *out, Error *error)
     }
     if (inspection->shape) print_memory(&page, inspection);
     if (inspection->waves) print_waves(&page, inspection);
+    if (inspection->plan) page.ok = page.ok && plan_write_text(inspection->plan, out, error);
     return page.ok;
 }

@@ -70,6 +70,25 @@ check("wavelength text", "by its closed form" in inspect("-m", model, "--wavelen
 check("no periods", inspect("--shape", "llama-2-7b", "--wavelength-k", "0").returncode == 2)
 wrong = inspect("--shape", "llama-9")
 check("unknown shape", wrong.returncode == 1 and "qwen2.5-0.5b" in wrong.stderr and not wrong.stdout)
+plan = json.loads(inspect("--shape", "llama-3.1-8b", "--json", "-c", "128K", "--plan", "--gpu-memory", "72G", "--host-memory", "32G",
+                          "--policies", "dense,lserve-4k").stdout)["plan"]
+rows = {(row["place"], row["kv_type"], row["policy"]): row for row in plan["rows"]}
+bf16 = rows["gpu", "bf16", "dense"]
+room = (72 << 30) - plan["weight_bytes"] - plan["buffer_bytes"]
+check("contexts of a plan", plan["contexts"] == [2048, 8192, 32768, 131072] and len(rows) == len(plan["rows"]) == 2 * 3 * 4)
+check("weights of a named shape", abs(plan["weight_bytes"] / 8030261248 - 34 / 32) < 0.001 and plan["buffer_bytes"] > 1 << 30)
+check("bytes of a token", bf16["bytes_per_token"] == 2 * 32 * 8 * 128 * 2 and bf16["sequences"] ==
+      [room // (n * 131072) for n in plan["contexts"]])
+check("the longest", bf16["longest"] == room // (64 * 131072) * 64 and bf16["memory_bytes"] == 72 << 30)
+check("a host maps its weights", rows["host", "bf16", "dense"]["longest"] == (32 << 30) // (64 * 131072) * 64)
+check("streaming heads and small types hold more", bf16["longest"] * 1.8 < rows["gpu", "bf16", "dense, 50 % stream"]["longest"] and
+      bf16["longest"] * 1.8 < rows["gpu", "int8", "dense"]["longest"])
+check("bounds cost", rows["gpu", "bf16", "lserve-4k"]["longest"] < bf16["longest"])
+text = inspect("-m", model, "--plan", "--sparsity", "0", "--kv-type", "f16").stdout.split("what fits")[1]
+check("a plan as text", len(text.splitlines()) == 3 + 5 + 1 and " stream" not in text)
+check("a card without room", json.loads(inspect("--shape", "llama-3.1-8b", "--json", "--plan", "--gpu-memory", "4G").stdout)["plan"]
+      ["rows"][0]["sequences"] == [0, 0, 0, 0])
+check("unknown policies", inspect("-m", model, "--plan", "--policies", "nonsense").returncode == 1)
 check("neither", inspect().returncode == 2)
 check("both", inspect("-m", model, "--shape", "llama-2-7b").returncode == 2)
 check("help", "--tensors" in inspect("--help").stdout)

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What fits into memory, reckoned without opening an engine: by the same classes and pages as an engine has. Buffers
+ * are told about, within a tenth or so of what a device takes; all else is exact. Any thread.
+ */
+#pragma once
+#include "engine/kv/kv_class.h"
+
+typedef struct CapacityParams {
+    const ModelShape *shape;
+    KvTypes kv_types;
+    double streaming; /* share of the KV heads of each layer that stream, 0 to 1 (where layers see everything) */
+    uint32_t sink, recent, recent_prefill; /* tokens that those see; multiples of KV_PAGE_TOKENS */
+    const AttnPolicy *policy;              /* of the other heads; without roles */
+    uint32_t max_rows;                     /* of a pass */
+} CapacityParams;
+
+typedef struct Capacity {
+    KvClassTable classes;
+    Arena arena;
+    AttnPolicy policy;
+    uint32_t max_rows;
+} Capacity;
+
+LW_CHECK bool capacity_init(const CapacityParams *params, Capacity *ret_capacity, Error *error);
+void capacity_done(Capacity *capacity);
+
+/* Bytes of keys, values and bounds that a sequence of n tokens takes at most. */
+uint64_t capacity_sequence_bytes(const Capacity *capacity, uint32_t n_tokens);
+/* Sequences of n tokens that the bytes hold. */
+uint64_t capacity_sequences(const Capacity *capacity, uint64_t bytes, uint32_t n_tokens);
+/* Tokens of the longest sequence that they hold, up to a limit. */
+uint32_t capacity_longest(const Capacity *capacity, uint64_t bytes, uint32_t limit);
+
+/* Buffers of passes of max_rows rows, of which max_logit_rows have logits: about. */
+uint64_t capacity_buffer_bytes(const ModelShape *shape, uint32_t n_passes, uint32_t max_rows, uint32_t max_logit_rows);
