@@ -3,6 +3,7 @@
 
 #include "engine/sample/grammar/gbnf.h"
 #include "engine/sample/grammar/regex.h"
+#include "engine/sample/schema/schema.h"
 #include "server/generation.h"
 
 #include <stdio.h>
@@ -46,23 +47,60 @@ static bool build_choice(const GrammarSource *source, GrammarBuilder *builder, G
     return grammar_is_sound(builder, error);
 }
 
-/* The list's own text is what the cache knows it by. */
-static bool attach_choice(ApiJob *job, const ApiGuide *guide, Error *error)
+/* arg not NULL: by strict mode. */
+static bool build_schema(const GrammarSource *source, GrammarBuilder *builder, GrammarNode *ret_root, Error *error)
+{
+    const SchemaOptions options = {.keeps_order = source->arg != NULL};
+    cJSON *schema;
+    if (!json_parse(source->text, source->n, &schema, error)) return false;
+    bool ok = (!source->arg || schema_check_strict(schema, error)) &&
+              schema_compile(schema, &options, builder, ret_root, NULL, error);
+    cJSON_Delete(schema);
+    return ok;
+}
+
+static bool build_object(const GrammarSource *source, GrammarBuilder *builder, GrammarNode *ret_root, Error *error)
+{
+    (void)source;
+    *ret_root = schema_any_object(builder);
+    return grammar_is_sound(builder, error);
+}
+
+/* An item's own text is what the cache knows it by. */
+static bool attach_item(ApiJob *job, const ApiGuide *guide, GrammarSource source, Error *error)
 {
     char *text = cJSON_PrintUnformatted(guide->item);
-    if (!text) return error_set(error, ERR_NO_MEMORY, "no memory for a choice");
-    GrammarSource source = {"choice", text, strlen(text), build_choice, guide->item};
+    if (!text) return error_set(error, ERR_NO_MEMORY, "no memory for a grammar");
+    source.text = text;
+    source.n = strlen(text);
     bool ok = api_grammar_attach(job, guide->path, &source, error);
     cJSON_free(text);
     return ok;
 }
 
+static GrammarSource source_of(const ApiGuide *guide)
+{
+    switch (guide->kind) {
+    case API_GUIDE_REGEX:
+        return (GrammarSource){.kind = "regex", .build = build_regex};
+    case API_GUIDE_CHOICE:
+        return (GrammarSource){.kind = "choice", .build = build_choice, .arg = guide->item};
+    case API_GUIDE_SCHEMA:
+        if (guide->is_strict) return (GrammarSource){.kind = "strict schema", .build = build_schema, .arg = guide};
+        return (GrammarSource){.kind = "schema", .build = build_schema};
+    case API_GUIDE_JSON_OBJECT:
+        return (GrammarSource){.kind = "object", .build = build_object};
+    default:
+        return (GrammarSource){.kind = "grammar", .build = build_gbnf};
+    }
+}
+
 bool api_grammar_read(ApiJob *job, const ApiGuide *guide, Error *error)
 {
     if (guide->kind == API_GUIDE_NONE) return true;
-    if (guide->kind == API_GUIDE_CHOICE) return attach_choice(job, guide, error);
-    const char *text = guide->item->valuestring;
-    GrammarSource source = {"grammar", text, strlen(text), build_gbnf, NULL};
-    if (guide->kind == API_GUIDE_REGEX) source = (GrammarSource){"regex", text, strlen(text), build_regex, NULL};
+    GrammarSource source = source_of(guide);
+    if (!cJSON_IsString(guide->item)) return attach_item(job, guide, source, error);
+    source.text = guide->item->valuestring;
+    source.n = strlen(source.text);
     return api_grammar_attach(job, guide->path, &source, error);
 }

@@ -10,5 +10,5 @@
  * the field that an error names, unless it names one itself. ERR_INVALID: the job has a grammar already.
  */
 LW_CHECK bool api_grammar_attach(ApiJob *job, const char *param, const GrammarSource *source, Error *error);
-/* The grammar that 'grammar', 'regex' or 'choice' asks for, if any. */
+/* The grammar that the job's guide asks for, if any. */
 LW_CHECK bool api_grammar_read(ApiJob *job, const ApiGuide *guide, Error *error);

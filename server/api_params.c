@@ -247,6 +247,16 @@ static bool read_choice(const Reader *reader, const cJSON *item)
     return api_guide_read(&reader->params->guide, API_GUIDE_CHOICE, item, item->string, reader->error);
 }
 
+static bool read_schema(const Reader *reader, const cJSON *item)
+{
+    return api_guide_read(&reader->params->guide, API_GUIDE_SCHEMA, item, item->string, reader->error);
+}
+
+static bool read_response_format(const Reader *reader, const cJSON *item)
+{
+    return api_guide_read_format(&reader->params->guide, item, reader->error);
+}
+
 static bool read_structured_outputs(const Reader *reader, const cJSON *item)
 {
     return api_guide_read_object(&reader->params->guide, item, reader->error);
@@ -303,6 +313,9 @@ static const struct {
     {"guided_regex", BOTH, read_regex},
     {"choice", BOTH, read_choice},
     {"guided_choice", BOTH, read_choice},
+    {"response_format", BOTH, read_response_format},
+    {"json_schema", BOTH, read_schema},
+    {"guided_json", BOTH, read_schema},
     {"structured_outputs", BOTH, read_structured_outputs},
     {"tools", API_CHAT, read_tools},
     {"tool_choice", API_CHAT, read_tool_choice},
@@ -328,9 +341,6 @@ static const struct {
 } unsupported_fields[] = {
     {"functions", API_CHAT, NEUTRAL_EMPTY, 0, NULL},
     {"function_call", API_CHAT, NEUTRAL_TEXT, 0, "|none|auto|"},
-    {"response_format", BOTH, NEUTRAL_FORMAT, 0, NULL},
-    {"json_schema", BOTH, NEUTRAL_NONE, 0, NULL},
-    {"guided_json", BOTH, NEUTRAL_NONE, 0, NULL},
     {"modalities", API_CHAT, NEUTRAL_FORMAT, 0, NULL},
     {"audio", API_CHAT, NEUTRAL_NONE, 0, NULL},
     {"web_search_options", API_CHAT, NEUTRAL_NONE, 0, NULL},

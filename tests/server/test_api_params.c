@@ -427,15 +427,12 @@ Test(api_params, what_would_change_the_answer_is_refused)
         {"{\"tools\":[{\"type\":\"retrieval\"}]}", "tools[0].type"},
         {"{\"tools\":[" TOOL "],\"tool_choice\":\"required\"}", "tool_choice"},
         {"{\"tools\":[" TOOL "],\"tool_choice\":" TOOL "}", "tool_choice"},
-        {"{\"response_format\":{\"type\":\"json_object\"}}", "response_format"},
-        {"{\"response_format\":\"text\"}", "response_format"},
         {"{\"best_of\":2}", "best_of"},
         {"{\"modalities\":[\"text\",\"audio\"]}", "modalities"},
         {"{\"longwave\":{\"attention\":{\"preset\":\"dense\",\"pages\":9}}}", "longwave.attention.pages"},
         {"{\"longwave\":{\"attention\":{\"wavelength\":{\"both\":9}}}}", "longwave.attention.wavelength.both"},
         {"{\"longwave\":{\"x\":1}}", "longwave.x"},
         {"{\"structured_outputs\":{\"structural_tag\":\"x\"}}", "structured_outputs.structural_tag"},
-        {"{\"guided_json\":{}}", "guided_json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refuse(cases[i].body, API_CHAT, ERR_UNSUPPORTED, cases[i].param);
@@ -462,6 +459,11 @@ Test(api_params, an_answer_follows_one_field_at_most)
         {"{\"choice\":[\"a\",\"\"]}", "choice", API_GUIDE_CHOICE},
         {"{\"guided_choice\":[\"a\"]}", "guided_choice", API_GUIDE_CHOICE},
         {"{\"structured_outputs\":{\"regex\":null,\"choice\":[\"a\"]}}", "structured_outputs.choice", API_GUIDE_CHOICE},
+        {"{\"response_format\":{\"type\":\"json_object\"}}", "response_format", API_GUIDE_JSON_OBJECT},
+        {"{\"response_format\":{\"type\":\"json_object\",\"schema\":{}}}", "response_format.schema", API_GUIDE_SCHEMA},
+        {"{\"response_format\":{\"type\":\"text\"},\"guided_json\":{}}", "guided_json", API_GUIDE_SCHEMA},
+        {"{\"json_schema\":\"{}\",\"structured_outputs\":{\"json_object\":false}}", "json_schema", API_GUIDE_SCHEMA},
+        {"{\"structured_outputs\":{\"json\":{}}}", "structured_outputs.json", API_GUIDE_SCHEMA},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Body body = read_body(cases[i].body, i % 2 ? API_CHAT : API_COMPLETION);
@@ -477,6 +479,43 @@ Test(api_params, an_answer_follows_one_field_at_most)
     refuse("{\"choice\":\"a\"}", API_CHAT, ERR_INVALID, "choice");
     refuse("{\"choice\":[\"a\",1]}", API_CHAT, ERR_INVALID, "choice[1]");
     refuse("{\"structured_outputs\":[]}", API_CHAT, ERR_INVALID, "structured_outputs");
+}
+
+#define FORMAT(members) "{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":" members "}}"
+
+Test(api_params, a_schema_of_response_format_is_checked_as_openai_does)
+{
+    Body body =
+        read_body(FORMAT("{\"name\":\"a-B_1\",\"description\":\"d\",\"strict\":true,\"schema\":{\"type\":\"object\"}}"),
+                  API_CHAT);
+    cr_assert(body.ok, "%s", body.error.text);
+    cr_expect_eq(body.params.guide.kind, API_GUIDE_SCHEMA);
+    cr_expect_str_eq(body.params.guide.path, "response_format.json_schema.schema");
+    cr_expect(body.params.guide.is_strict);
+    cJSON_Delete(body.json);
+    body = read_body(FORMAT("{\"name\":\"a\",\"strict\":null,\"schema\":{}}"), API_COMPLETION);
+    cr_expect(body.ok && !body.params.guide.is_strict);
+    cJSON_Delete(body.json);
+    static const struct {
+        const char *body, *param;
+    } cases[] = {
+        {"{\"response_format\":\"json_object\"}", "response_format"},
+        {"{\"response_format\":{}}", "response_format.type"},
+        {"{\"response_format\":{\"type\":\"xml\"}}", "response_format.type"},
+        {"{\"response_format\":{\"type\":1}}", "response_format.type"},
+        {"{\"response_format\":{\"type\":\"json_schema\"}}", "response_format.json_schema"},
+        {FORMAT("[]"), "response_format.json_schema"},
+        {FORMAT("{\"schema\":{}}"), "response_format.json_schema.name"},
+        {FORMAT("{\"name\":\"a b\",\"schema\":{}}"), "response_format.json_schema.name"},
+        {FORMAT("{\"name\":\"\",\"schema\":{}}"), "response_format.json_schema.name"},
+        {FORMAT("{\"name\":\"a\"}"), "response_format.json_schema.schema"},
+        {FORMAT("{\"name\":\"a\",\"schema\":\"{}\"}"), "response_format.json_schema.schema"},
+        {FORMAT("{\"name\":\"a\",\"schema\":{},\"strict\":1}"), "response_format.json_schema.strict"},
+        {FORMAT("{\"name\":\"a\",\"schema\":{},\"description\":1}"), "response_format.json_schema.description"},
+        {"{\"response_format\":{\"type\":\"json_object\"},\"regex\":\"a\"}", "regex"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(cases[i].body, API_CHAT, ERR_INVALID, cases[i].param);
 }
 
 Test(api_params, unknown_fields_are_counted)
