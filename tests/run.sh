@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds with warnings as errors and runs all quick tests. Prints the runners' own closing lines.
-# usage: tests/run.sh [STAGE...]   stages: unit sanitize threads fuzz e2e; all of them by default
+# usage: tests/run.sh [STAGE...]   stages: unit sanitize threads fuzz e2e clients; all of them by default
 set -uo pipefail
 . "$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/deploy/common.sh"
 cd "$lw_root" || exit 1
@@ -81,6 +81,16 @@ stage_e2e() {
         "$python" -m pytest -q -p no:cacheprovider tests/e2e
 }
 
+# Real client libraries, of which some want another version of openai's than tests/e2e has.
+stage_clients() {
+    local python model
+    python=$(python_environment clients tests/clients/requirements.txt)/bin/python || return 1
+    model=$(deploy/fetch_model.sh) || return 1
+    setup build-run -Dgpu=auto -Dgpu_archs=90a && ninja -C build-run || return 1
+    LONGWAVE_BINARY=$lw_root/build-run/server/longwave LONGWAVE_TEST_MODEL=$model \
+        "$python" -m pytest -q -p no:cacheprovider -W ignore tests/clients
+}
+
 # What the runners say at their end: Criterion, our own programs and checks, Meson, libFuzzer, pytest.
 closing_lines() {
     grep -aE '^\[====\] Synthesis|[0-9]+ passed, [0-9]+ failed|^check_|^(Ok|Fail|Timeout):|^fuzz_|^=* ?[0-9]+ passed' "$1"
@@ -101,7 +111,7 @@ run_stage() {
 }
 
 stages=("$@")
-[ $# -gt 0 ] || stages=(unit sanitize threads fuzz e2e)
+[ $# -gt 0 ] || stages=(unit sanitize threads fuzz e2e clients)
 for stage in "${stages[@]}"; do
     declare -F "stage_$stage" >/dev/null || die "unknown stage '$stage'"
 done
