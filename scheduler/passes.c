@@ -139,14 +139,15 @@ static void fail_members(Sched *sched, Pass *pass, const Error *error)
     }
 }
 
-/* NULL: the sequence has to wait, or has failed. */
-static Pass *begin_pass(Sched *sched, Sequence *sequence)
+/* NULL: the sequence has to wait, has failed, or has its pages back: *ret_restored. */
+static Pass *begin_pass(Sched *sched, Sequence *sequence, bool *ret_restored)
 {
     Error error;
     PageTake taken = TAKE_DONE;
     BatchSpan span = {0};
     if (sequence_must_restore(sequence, &sched->tools)) {
         taken = pressure_restore(sched, sequence, &error);
+        *ret_restored = taken == TAKE_DONE;
         if (taken == TAKE_DONE) return NULL; /* it may decode by now */
     } else {
         span = sequence_span(sequence, &sched->tools, sched->params.prefill_chunk);
@@ -263,22 +264,26 @@ static double time_left(const Sched *sched, uint64_t until_usec)
     return until_usec > now ? (double)(until_usec - now) : 0;
 }
 
-static void continue_pass(Sched *sched, Pass *pass, uint64_t until_usec)
+/* False: there was nothing that it could do. */
+static bool continue_pass(Sched *sched, Pass *pass, uint64_t until_usec)
 {
     Error error;
+    bool has_run = false;
     if (pass->next_layer < sched->n_layers) {
         for (bool is_first = true; pass->next_layer < sched->n_layers; is_first = false) {
             WorkItem item = next_item(sched, pass, time_left(sched, until_usec), is_first);
-            if (item.n_rows == 0) return;
+            if (item.n_rows == 0) return has_run;
+            has_run = true;
             if (run_item(sched, pass, &item, &error)) continue;
             engine_pass_drop(sched->params.engine, pass->id);
             fail_members(sched, pass, &error);
-            return;
+            return true;
         }
         /* The end is for the next step when this one is full. */
-        if (estimate_high(&sched->end_usec) > time_left(sched, until_usec) || !may_end(pass)) return;
+        if (estimate_high(&sched->end_usec) > time_left(sched, until_usec) || !may_end(pass)) return true;
     }
     end_pass(sched, pass);
+    return true;
 }
 
 void prefill_step(Sched *sched, uint64_t until_usec)
@@ -288,12 +293,13 @@ void prefill_step(Sched *sched, uint64_t until_usec)
     Sequence *sequence = choose(sched, &first);
     if (!sequence) return;
     bool is_first = sequence == first;
-    Pass *pass = sequence->in_pass ? pass_of(sched, sequence) : begin_pass(sched, sequence);
-    if (pass) continue_pass(sched, pass, until_usec);
+    bool has_worked = false;
+    Pass *pass = sequence->in_pass ? pass_of(sched, sequence) : begin_pass(sched, sequence, &has_worked);
+    if (pass) has_worked = continue_pass(sched, pass, until_usec);
     double usec = (double)(sched->params.clock_usec() - begin_usec);
     sched->debt_usec += is_first ? -usec : usec / DEBT_SHARE;
     if (sched->debt_usec < 0) sched->debt_usec = 0;
-    sched->stats.prefill_steps++;
+    sched->stats.prefill_steps += has_worked; /* who only gave way shows no life */
     sched->stats.prefill_usec += (uint64_t)usec;
 }
 

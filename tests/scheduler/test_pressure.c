@@ -395,3 +395,24 @@ Test(pressure, a_checkpoint_within_a_chunk_is_kept)
     cr_assert_eq(cached_of_shared(150), 128);
     cr_assert_eq(cached_of_shared(4150), 4096);
 }
+
+/* The shorter one is chosen, finds no page and gives way, again and again: the watchdog must not take that for life. */
+Test(pressure, to_give_way_in_a_circle_is_no_step)
+{
+    bool is_full = false;
+    RigParams params = tight(32);
+    params.engine.is_full = &is_full;
+    Rig *rig = rig_open(&params);
+    rig_submit(rig, request_for(1, 300, 50, 0));
+    cr_assert_eq(sched_step(rig->sched), SCHED_READY);
+    rig_submit(rig, request_for(2, 100, 50, 0));
+    is_full = true;
+    uint64_t n_steps = sched_steps(rig->sched), n_preempted = sched_stats(rig->sched).preempted;
+    for (int i = 0; i < 20; i++) cr_assert_eq(sched_step(rig->sched), SCHED_READY);
+    cr_assert_eq(sched_steps(rig->sched), n_steps);
+    cr_assert_geq(sched_stats(rig->sched).preempted, n_preempted + 20);
+    is_full = false;
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    for (RequestId id = 1; id <= 2; id++) cr_assert_eq(rig->recorder.requests[id].n_done, 1);
+    rig_free(rig);
+}

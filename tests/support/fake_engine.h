@@ -32,6 +32,7 @@ typedef struct FakeEngineParams {
     void (*work)(void *arg, uint32_t n_rows, uint32_t n_layers, uint32_t depth);
     void *work_arg;
     uint32_t fail_at_forward; /* this pass fails with ERR_DEVICE; 0: none */
+    const bool *is_full;      /* while true nobody can reserve; may be NULL */
 } FakeEngineParams;
 
 Engine *fake_engine_new(const FakeEngineParams *params); /* engine_close frees it */

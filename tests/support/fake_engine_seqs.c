@@ -36,6 +36,7 @@ bool engine_seq_reserve(Engine *engine, SeqId seq, uint32_t n_tokens, Error *err
 {
     if (!fake_keeps(engine, kv_seq_is_open(engine->seqs, seq) && !engine->is_in_pass[seq]))
         return error_set(error, ERR_INTERNAL, "not open, or in a pass");
+    if (engine->params.is_full && *engine->params.is_full) return error_set(error, ERR_BUSY, "no page is free");
     return kv_seq_reserve(engine->seqs, seq, n_tokens, error);
 }
 
