@@ -26,7 +26,9 @@ fi
 held=0
 missed=0
 for name in "${names[@]}"; do
-    output=$(timeout 840 "tests/bars/$name" </dev/null)
+    limit=840
+    [[ $name == soak* ]] && limit=1800 # ten minutes, and all prompts alone before and after them
+    output=$(timeout $limit "tests/bars/$name" </dev/null)
     status=$?
     printf '%s: %s\n' "$name" "$(printf '%s\n' "$output" | tail -n 1)"
     if [ $status -eq 0 ]; then
