@@ -10,12 +10,27 @@
 enum { PIECE_BYTES = 1 << 20, MAX_FILE_TOKENS = 1 << 28 };
 _Static_assert((int)SESSION_MAX_SALT_BYTES == (int)PREFIX_MAX_SALT_BYTES, "what is cached can be saved, and back");
 
-typedef enum Phase { NO_CALL, SAVING, COMMITTING, CHECKING, LOADING, DONE } Phase;
+/* What comes next, when the disk is done with what it was asked for. */
+typedef enum Phase {
+    NO_CALL,
+    WRITE_HEAD,
+    WRITE_PAGE,
+    COMMIT,
+    END_SAVE,
+    READ_FIXED,
+    READ_HEAD,
+    TAKE_HEAD,
+    CHECK_PAGE,
+    CHECK_END,
+    LOAD_PAGE,
+    END_REMOVE,
+    ENDING /* the call has its result; the disk closes the file */
+} Phase;
 
 struct SessionStore {
     Engine *engine;
     PrefixCache *cache;
-    SessionDisk disk;
+    SessionDisk *disk;
     uint64_t model, policies[ROLES_MAX_POLICIES]; /* fingerprints */
     uint32_t n_policies;
 
@@ -28,9 +43,11 @@ struct SessionStore {
     PageSet *sets; /* [n_sets] of whose pages the store is an owner */
     uint32_t n_sets;
     SessionRecord record;
-    uint32_t crc;             /* of the CRCs so far */
+    uint32_t crc, record_crc; /* of the CRCs so far; of the record so far */
     uint64_t offset, n_bytes; /* in the file; n_bytes: of all of it */
-    char *bytes;              /* [max_bytes] */
+    uint64_t n_left;          /* of the record, not asked for yet */
+    size_t n_piece;           /* of the record, that the disk reads; 0: none */
+    char *bytes;              /* [max_bytes] the disk's while it is busy */
     size_t max_bytes;
 };
 
@@ -43,7 +60,8 @@ bool session_store_new(const SessionParams *params, SessionStore **ret_store, Er
     store->engine = params->engine;
     store->cache = params->cache;
     buffer_init(&store->head_bytes, SIZE_MAX);
-    if (!session_disk_open(&store->disk, params->folder, error)) {
+    const SessionDiskParams disk = {params->folder, params->wake, params->wake_arg};
+    if (!session_disk_new(&disk, &store->disk, error)) {
         free(store);
         return false;
     }
@@ -57,23 +75,33 @@ bool session_store_new(const SessionParams *params, SessionStore **ret_store, Er
 
 /* ---- the end of a call ---- */
 
-static void release(SessionStore *store)
+static void release_pages(SessionStore *store)
 {
     for (uint32_t i = 0; i < store->n_sets; i++) engine_pages_unref(store->engine, &store->sets[i]);
     free(store->sets);
-    free(store->bytes);
     store->sets = NULL;
     store->n_sets = 0;
+}
+
+static void release_bytes(SessionStore *store)
+{
+    free(store->bytes);
     store->bytes = NULL;
     store->max_bytes = 0;
+    buffer_done(&store->head_bytes);
 }
 
 static void finish(SessionStore *store)
 {
-    release(store);
-    session_disk_drop(&store->disk);
-    buffer_done(&store->head_bytes);
-    store->phase = DONE;
+    release_pages(store);
+    store->phase = ENDING;
+}
+
+static void succeed(SessionStore *store)
+{
+    store->call->n_moved_tokens = store->head.n_tokens;
+    store->call->n_moved_bytes = store->n_bytes;
+    finish(store);
 }
 
 static void fail(SessionStore *store, const Error *error)
@@ -91,16 +119,16 @@ bool session_holds_pages(const SessionStore *store)
 
 void session_give_up(SessionStore *store, const Error *error)
 {
-    if (store->phase == NO_CALL || store->phase == DONE) return;
+    if (store->phase == NO_CALL || store->phase == ENDING) return;
     fail(store, error);
 }
 
 void session_store_free(SessionStore *store)
 {
     if (!store) return;
-    release(store);
-    session_disk_close(&store->disk);
-    buffer_done(&store->head_bytes);
+    session_disk_free(store->disk); /* it may still use the bytes */
+    release_pages(store);
+    release_bytes(store);
     free(store);
 }
 
@@ -178,74 +206,107 @@ static bool begin_save(SessionStore *store, Error *error)
     if (!take_prefix(store, error)) return false;
     fill_head(store);
     uint32_t crc;
-    if (!session_head_write(&store->head, call->tokens, &store->head_bytes, &crc, error) ||
-        !session_disk_create(&store->disk, call->session, error) ||
-        !session_disk_write(&store->disk, store->head_bytes.data, store->head_bytes.n, error))
-        return false;
+    if (!session_head_write(&store->head, call->tokens, &store->head_bytes, &crc, error)) return false;
     store->crc = session_crc_of_crc(0, crc);
-    store->n_bytes = store->head_bytes.n;
-    store->phase = SAVING;
+    session_disk_create(store->disk, call->session);
+    store->phase = WRITE_HEAD;
     return true;
 }
 
-static bool write_crc(SessionStore *store, uint32_t crc, Error *error)
+static bool write_head(SessionStore *store, Error *error)
 {
-    uint8_t bytes[SESSION_CRC_BYTES];
-    session_put_u32(bytes, crc);
-    store->n_bytes += sizeof bytes;
-    return session_disk_write(&store->disk, bytes, sizeof bytes, error);
+    (void)error;
+    store->n_bytes = store->head_bytes.n;
+    session_disk_write(store->disk, store->head_bytes.data, store->head_bytes.n);
+    store->phase = WRITE_PAGE;
+    return true;
 }
 
-static bool save_page(SessionStore *store, Error *error)
+/* store->bytes [n], and their CRC behind them. */
+static void write_with_crc(SessionStore *store, size_t n, uint32_t crc)
+{
+    session_put_u32((uint8_t *)store->bytes + n, crc);
+    store->n_bytes += n + SESSION_CRC_BYTES;
+    session_disk_write(store->disk, store->bytes, n + SESSION_CRC_BYTES);
+}
+
+static bool write_page(SessionStore *store, Error *error)
 {
     uint32_t n_classes;
     const KvClassInfo *classes = classes_of(store, &n_classes);
     if (!session_next_record(&store->head, classes, &store->record)) {
-        release(store);
-        if (!write_crc(store, store->crc, error)) return false;
-        session_disk_commit(&store->disk);
-        store->phase = COMMITTING;
+        release_pages(store);
+        if (!reserve_bytes(store, SESSION_CRC_BYTES, error)) return false;
+        write_with_crc(store, 0, store->crc);
+        store->phase = COMMIT;
         return true;
     }
     PageId page = store->sets[store->record.page].page[store->record.class_index];
     size_t n = (size_t)store->record.bytes;
-    if (!reserve_bytes(store, n, error)) return false;
+    if (!reserve_bytes(store, n + SESSION_CRC_BYTES, error)) return false;
     engine_page_read(store->engine, page, kv_tokens_of_page(store->head.n_tokens, store->record.page), store->bytes);
     uint32_t crc = session_crc(0, store->bytes, n);
     store->crc = session_crc_of_crc(store->crc, crc);
-    store->n_bytes += n;
-    return session_disk_write(&store->disk, store->bytes, n, error) && write_crc(store, crc, error);
+    write_with_crc(store, n, crc);
+    return true;
 }
 
-static bool wait_for_disk(SessionStore *store, Error *error)
+static bool commit(SessionStore *store, Error *error)
 {
-    bool ok;
-    if (!session_disk_poll(&store->disk, &ok, error)) return true;
-    if (!ok) return false;
-    store->call->n_moved_tokens = store->head.n_tokens;
-    store->call->n_moved_bytes = store->n_bytes;
-    finish(store);
+    (void)error;
+    session_disk_commit(store->disk);
+    store->phase = END_SAVE;
+    return true;
+}
+
+static bool end_save(SessionStore *store, Error *error)
+{
+    (void)error;
+    succeed(store);
     return true;
 }
 
 /* ---- restoring ---- */
 
+static bool in_session(const SessionStore *store, Error *error)
+{
+    return error_prefix(error, "session '%s'", store->call->session);
+}
+
+static bool begin_restore(SessionStore *store, Error *error)
+{
+    (void)error;
+    session_disk_find(store->disk, store->call->session);
+    store->phase = READ_FIXED;
+    return true;
+}
+
+static bool read_fixed(SessionStore *store, Error *error)
+{
+    store->n_bytes = session_disk_bytes(store->disk);
+    if (store->n_bytes < SESSION_FIXED_BYTES) {
+        (void)error_set(error, ERR_INVALID, "this is no session file");
+        return in_session(store, error);
+    }
+    if (!buffer_reserve(&store->head_bytes, SESSION_FIXED_BYTES, error)) return false;
+    session_disk_read(store->disk, 0, store->head_bytes.data, SESSION_FIXED_BYTES);
+    store->phase = READ_HEAD;
+    return true;
+}
+
 static bool read_head(SessionStore *store, Error *error)
 {
-    uint8_t fixed[SESSION_FIXED_BYTES];
     size_t n;
-    uint32_t crc;
-    if (store->n_bytes < sizeof fixed) return error_set(error, ERR_INVALID, "this is no session file");
-    if (!session_disk_read(&store->disk, 0, fixed, sizeof fixed, error) ||
-        !session_head_bytes(fixed, MAX_FILE_TOKENS, &n, error))
-        return false;
-    if (n > store->n_bytes) return error_set(error, ERR_INVALID, "the file ends too early");
-    if (!buffer_reserve(&store->head_bytes, n, error) ||
-        !session_disk_read(&store->disk, 0, store->head_bytes.data, n, error) ||
-        !session_head_read((const uint8_t *)store->head_bytes.data, n, &store->head, &crc, error))
-        return false;
+    if (!session_head_bytes((const uint8_t *)store->head_bytes.data, MAX_FILE_TOKENS, &n, error))
+        return in_session(store, error);
+    if (n > store->n_bytes) {
+        (void)error_set(error, ERR_INVALID, "the file ends too early");
+        return in_session(store, error);
+    }
+    if (!buffer_reserve(&store->head_bytes, n, error)) return false;
     store->head_bytes.n = n;
-    store->crc = session_crc_of_crc(0, crc);
+    session_disk_read(store->disk, 0, store->head_bytes.data, n);
+    store->phase = TAKE_HEAD;
     return true;
 }
 
@@ -271,33 +332,57 @@ static bool match_head(SessionStore *store, Error *error)
                      (int)head->n_name, head->name);
 }
 
-static bool begin_restore(SessionStore *store, Error *error)
+static bool check_head(SessionStore *store, Error *error)
 {
-    uint32_t n_classes;
+    uint32_t n_classes, crc;
     uint64_t wanted;
-    if (!session_disk_find(&store->disk, store->call->session, &store->n_bytes, error)) return false;
-    if (!read_head(store, error) || !match_head(store, error)) goto refuse;
-    if (!session_file_bytes(&store->head, classes_of(store, &n_classes), store->head_bytes.n, &wanted) ||
-        wanted != store->n_bytes) {
-        (void)error_set(error, ERR_INVALID, "the file has %llu bytes, which is not what its head says",
-                        (unsigned long long)store->n_bytes);
-        goto refuse;
-    }
-    store->offset = store->head_bytes.n;
-    store->phase = CHECKING;
-    return true;
-refuse:
-    return error_prefix(error, "session '%s'", store->call->session);
+    if (!session_head_read((const uint8_t *)store->head_bytes.data, store->head_bytes.n, &store->head, &crc, error) ||
+        !match_head(store, error))
+        return false;
+    store->crc = session_crc_of_crc(0, crc);
+    return (session_file_bytes(&store->head, classes_of(store, &n_classes), store->head_bytes.n, &wanted) &&
+            wanted == store->n_bytes) ||
+           error_set(error, ERR_INVALID, "the file has %llu bytes, which is not what its head says",
+                     (unsigned long long)store->n_bytes);
 }
 
-static bool read_crc(SessionStore *store, uint32_t wanted, Error *error)
+static bool take_head(SessionStore *store, Error *error)
 {
-    uint8_t bytes[SESSION_CRC_BYTES];
-    if (!session_disk_read(&store->disk, store->offset, bytes, sizeof bytes, error)) return false;
-    store->offset += sizeof bytes;
-    if (session_get_u32(bytes) == wanted) return true;
+    if (!check_head(store, error)) return in_session(store, error);
+    store->offset = store->head_bytes.n;
+    store->phase = CHECK_PAGE;
+    return reserve_bytes(store, PIECE_BYTES + SESSION_CRC_BYTES, error);
+}
+
+/* The next bytes of the record, at most so many, and its CRC behind the last ones. */
+static void read_piece(SessionStore *store, size_t most)
+{
+    store->n_piece = store->n_left < most ? (size_t)store->n_left : most;
+    store->n_left -= store->n_piece;
+    size_t n = store->n_piece + (store->n_left ? 0 : SESSION_CRC_BYTES);
+    session_disk_read(store->disk, store->offset, store->bytes, n);
+    store->offset += n;
+}
+
+static bool check_crc(const SessionStore *store, size_t at, uint32_t wanted, Error *error)
+{
+    if (session_get_u32((const uint8_t *)store->bytes + at) == wanted) return true;
     return error_set(error, ERR_INVALID, "session '%s': the file is damaged before offset %llu", store->call->session,
                      (unsigned long long)store->offset);
+}
+
+/* What the disk has read of the record; at its end its CRC is compared. */
+static bool take_piece(SessionStore *store, Error *error)
+{
+    size_t n = store->n_piece;
+    store->n_piece = 0;
+    if (!n) return true;
+    store->record_crc = session_crc(store->record_crc, store->bytes, n);
+    if (store->n_left) return true;
+    uint32_t crc = store->record_crc;
+    store->record_crc = 0;
+    store->crc = session_crc_of_crc(store->crc, crc);
+    return check_crc(store, n, crc, error);
 }
 
 static bool refuse_memory(const SessionStore *store, Error *error)
@@ -319,24 +404,28 @@ static bool check_memory(const SessionStore *store, Error *error)
 
 static bool check_page(SessionStore *store, Error *error)
 {
-    uint32_t n_classes, crc = 0;
-    if (!session_next_record(&store->head, classes_of(store, &n_classes), &store->record)) {
-        if (!read_crc(store, store->crc, error) || !check_memory(store, error)) return false;
-        store->record = (SessionRecord){0};
-        store->offset = store->head_bytes.n;
-        store->phase = LOADING;
-        return new_sets(store, store->head.n_tokens, error);
+    uint32_t n_classes;
+    if (!take_piece(store, error)) return false;
+    if (!store->n_left) {
+        if (!session_next_record(&store->head, classes_of(store, &n_classes), &store->record)) {
+            session_disk_read(store->disk, store->offset, store->bytes, SESSION_CRC_BYTES);
+            store->offset += SESSION_CRC_BYTES;
+            store->phase = CHECK_END;
+            return true;
+        }
+        store->n_left = store->record.bytes;
     }
-    if (!reserve_bytes(store, PIECE_BYTES, error)) return false;
-    for (uint64_t left = store->record.bytes; left > 0;) {
-        size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
-        if (!session_disk_read(&store->disk, store->offset, store->bytes, n, error)) return false;
-        crc = session_crc(crc, store->bytes, n);
-        store->offset += n;
-        left -= n;
-    }
-    store->crc = session_crc_of_crc(store->crc, crc);
-    return read_crc(store, crc, error);
+    read_piece(store, PIECE_BYTES);
+    return true;
+}
+
+static bool check_end(SessionStore *store, Error *error)
+{
+    if (!check_crc(store, 0, store->crc, error) || !check_memory(store, error)) return false;
+    store->record = (SessionRecord){0};
+    store->offset = store->head_bytes.n;
+    store->phase = LOAD_PAGE;
+    return new_sets(store, store->head.n_tokens, error);
 }
 
 /* A page, for which cached ones give way. */
@@ -380,69 +469,98 @@ static bool publish(SessionStore *store, Error *error)
                            .n_prefilled = store->head.n_prefilled};
     prefix_cache_finish(store->cache, &cursor, &run);
     free(tokens);
-    store->call->n_moved_tokens = store->head.n_tokens;
-    store->call->n_moved_bytes = store->n_bytes;
-    finish(store);
+    succeed(store);
     return true;
+}
+
+static PageId *page_of_record(SessionStore *store)
+{
+    return &store->sets[store->record.page].page[store->record.class_index];
 }
 
 static bool load_page(SessionStore *store, Error *error)
 {
     uint32_t n_classes;
     PageId page;
+    bool has_page = store->n_piece > 0;
+    /* The file may have changed since it was checked. */
+    if (!take_piece(store, error)) return false;
+    if (has_page) engine_page_write(store->engine, *page_of_record(store), store->bytes);
     if (!session_next_record(&store->head, classes_of(store, &n_classes), &store->record)) return publish(store, error);
     if (!take_page(store, &page, error)) return false;
-    store->sets[store->record.page].page[store->record.class_index] = page;
+    *page_of_record(store) = page;
     size_t n = engine_page_bytes(store->engine, page);
     if (n != store->record.bytes)
         return error_set(error, ERR_INVALID, "session '%s': its pages have %llu bytes, not %zu", store->call->session,
                          (unsigned long long)store->record.bytes, n);
-    if (!reserve_bytes(store, n, error) || !session_disk_read(&store->disk, store->offset, store->bytes, n, error))
-        return false;
-    store->offset += n;
-    /* The file may have changed since it was checked. */
-    if (!read_crc(store, session_crc(0, store->bytes, n), error)) return false;
-    engine_page_write(store->engine, page, store->bytes);
+    if (!reserve_bytes(store, n + SESSION_CRC_BYTES, error)) return false;
+    store->n_left = n;
+    read_piece(store, n);
     return true;
 }
 
 /* ---- steps ---- */
 
-static bool remove_file(SessionStore *store, Error *error)
+static bool begin_remove(SessionStore *store, Error *error)
 {
-    if (!session_disk_remove(&store->disk, store->call->session, error)) return false;
+    (void)error;
+    session_disk_remove(store->disk, store->call->session);
+    store->phase = END_REMOVE;
+    return true;
+}
+
+static bool end_remove(SessionStore *store, Error *error)
+{
+    (void)error;
     finish(store);
     return true;
 }
 
+typedef bool Step(SessionStore *store, Error *error);
+
 void session_begin(SessionStore *store, SessionCall *call)
 {
+    static Step *const begin[] = {
+        [SESSION_SAVE] = begin_save, [SESSION_RESTORE] = begin_restore, [SESSION_DELETE] = begin_remove};
     Error error;
-    bool ok;
     store->call = call;
     store->head = (SessionHead){0};
     store->record = (SessionRecord){0};
+    store->n_left = store->n_bytes = 0;
+    store->n_piece = 0;
+    store->record_crc = 0;
     call->error = (Error){.code = ERR_NONE};
     call->n_moved_tokens = 0;
     call->n_moved_bytes = 0;
-    if (call->op == SESSION_DELETE)
-        ok = remove_file(store, &error);
-    else if (!store->cache)
-        ok = error_set(&error, ERR_UNSUPPORTED, "sessions need a prefix cache: cache is off");
-    else
-        ok = call->op == SESSION_SAVE ? begin_save(store, &error) : begin_restore(store, &error);
-    if (!ok) fail(store, &error);
+    bool ok = store->cache || call->op == SESSION_DELETE ||
+              error_set(&error, ERR_UNSUPPORTED, "sessions need a prefix cache: cache is off");
+    if (!ok || !begin[call->op](store, &error)) fail(store, &error);
+}
+
+/* The result is there, and nothing of the call is left when this says SESSION_OVER. */
+static SessionState end(SessionStore *store)
+{
+    if (session_disk_has_file(store->disk)) {
+        session_disk_drop(store->disk);
+        return SESSION_WAITING;
+    }
+    release_bytes(store);
+    store->phase = NO_CALL;
+    store->call = NULL;
+    return SESSION_OVER;
 }
 
 SessionState session_step(SessionStore *store)
 {
-    static bool (*const steps[])(SessionStore *, Error *) = {
-        [SAVING] = save_page, [COMMITTING] = wait_for_disk, [CHECKING] = check_page, [LOADING] = load_page};
+    static Step *const steps[] = {[WRITE_HEAD] = write_head, [WRITE_PAGE] = write_page, [COMMIT] = commit,
+                                  [END_SAVE] = end_save,     [READ_FIXED] = read_fixed, [READ_HEAD] = read_head,
+                                  [TAKE_HEAD] = take_head,   [CHECK_PAGE] = check_page, [CHECK_END] = check_end,
+                                  [LOAD_PAGE] = load_page,   [END_REMOVE] = end_remove};
     Error error;
+    bool ok = true;
     if (store->phase == NO_CALL) return SESSION_IDLE;
-    if (store->phase != DONE && !steps[store->phase](store, &error)) fail(store, &error);
-    if (store->phase != DONE) return store->phase == COMMITTING ? SESSION_WAITING : SESSION_MORE;
-    store->phase = NO_CALL;
-    store->call = NULL;
-    return SESSION_OVER;
+    if (session_disk_is_busy(store->disk) && !session_disk_poll(store->disk, &ok, &error)) return SESSION_WAITING;
+    if (store->phase != ENDING && (!ok || !steps[store->phase](store, &error))) fail(store, &error);
+    if (session_disk_is_busy(store->disk)) return SESSION_WAITING;
+    return store->phase == ENDING ? end(store) : SESSION_MORE;
 }

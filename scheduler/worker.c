@@ -24,7 +24,6 @@ enum {
     PREFIX_NODES_A_PAGE = 4, /* room for what was given up, too */
     MIN_PREFIX_NODES = 1024,
     MAX_RETRY_SECONDS = 600,
-    POLL_USEC = 1000, /* while a session waits for the disk */
 };
 
 struct Worker {
@@ -131,6 +130,16 @@ static void show_life(void *arg)
     atomic_store(&worker->heartbeat_usec, clock_now_usec());
 }
 
+/* Any thread. */
+static void wake_engine(void *arg)
+{
+    Worker *worker = arg;
+    pthread_mutex_lock(&worker->lock);
+    worker->is_woken = true;
+    pthread_cond_signal(&worker->changed);
+    pthread_mutex_unlock(&worker->lock);
+}
+
 static void sleep_until_woken(Worker *worker, uint64_t deadline_usec)
 {
     struct timespec until = {.tv_sec = (time_t)(deadline_usec / 1000000),
@@ -166,14 +175,6 @@ static void flush(Worker *worker)
     if (turn == SESSION_TURN_NONE) (void)sched_step(worker->sched);
 }
 
-/* Until when to sleep; 0: until there is something to do. */
-static uint64_t next_usec(const Worker *worker, SessionTurn sessions)
-{
-    uint64_t deadline = sched_next_deadline_usec(worker->sched), poll = clock_now_usec() + POLL_USEC;
-    if (sessions != SESSION_TURN_WAITING) return deadline;
-    return deadline && deadline < poll ? deadline : poll;
-}
-
 static void *worker_main(void *arg)
 {
     Worker *worker = arg;
@@ -197,7 +198,7 @@ static void *worker_main(void *arg)
             continue;
         }
         announced = false;
-        if (!has_work) sleep_until_woken(worker, next_usec(worker, sessions));
+        if (!has_work) sleep_until_woken(worker, sched_next_deadline_usec(worker->sched));
     }
     /* What finds no room now goes out from worker_poll: nobody else uses the scheduler any more. */
     flush(worker);
@@ -256,7 +257,7 @@ static bool open_sched(Worker *worker, Error *error)
                                .emit = emit_event,
                                .emit_arg = worker,
                                .wake = wake_loop};
-    const SessionParams sessions = {params->engine, worker->cache, params->session_dir};
+    const SessionParams sessions = {params->engine, worker->cache, params->session_dir, wake_engine, worker};
     if (!session_queue_init(&worker->sessions, &sessions, error) || !sched_new(&sched, &worker->sched, error))
         return false;
     tell_queue(worker);
@@ -307,14 +308,6 @@ bool worker_start(const WorkerParams *params, Worker **ret_worker, Error *error)
     }
     *ret_worker = worker;
     return true;
-}
-
-static void wake_engine(Worker *worker)
-{
-    pthread_mutex_lock(&worker->lock);
-    worker->is_woken = true;
-    pthread_cond_signal(&worker->changed);
-    pthread_mutex_unlock(&worker->lock);
 }
 
 static void send(Worker *worker, Command command)

@@ -91,14 +91,17 @@ SessionCall *session_rig_call(SessionOp op, const char *session)
     return call;
 }
 
+SessionState session_rig_step(SessionRig *rig)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    return session_step(rig->store);
+}
+
 void session_rig_run(SessionRig *rig, SessionCall *call)
 {
     SessionState state;
     session_begin(rig->store, call);
-    while ((state = session_step(rig->store)) != SESSION_OVER) {
-        cr_assert_neq(state, SESSION_IDLE);
-        if (state == SESSION_WAITING) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    }
+    while ((state = session_rig_step(rig)) != SESSION_OVER) cr_assert_neq(state, SESSION_IDLE);
     cr_assert_eq(session_step(rig->store), SESSION_IDLE);
 }
 

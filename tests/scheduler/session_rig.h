@@ -26,6 +26,8 @@ void session_rig_free(SessionRig *rig);
 /* Tokens text [n] are computed and cached, from n_prompt on as decoded. */
 void session_rig_compute(SessionRig *rig, PolicyId policy, const uint32_t *text, uint32_t n_prompt, uint32_t n);
 SessionCall *session_rig_call(SessionOp op, const char *session);
+/* A step after a nap, in which the disk is probably done. */
+SessionState session_rig_step(SessionRig *rig);
 void session_rig_run(SessionRig *rig, SessionCall *call);
 /* How much of text [n] is cached. */
 uint32_t session_rig_look(SessionRig *rig, const uint32_t *text, uint32_t n);

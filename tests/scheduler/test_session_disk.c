@@ -39,6 +39,38 @@ Test(session_disk, a_full_disk_leaves_the_old_file)
     cr_expect_eq(session_folder_remove(folder), 1, "something was left lying about");
 }
 
+/* Bytes that this thread has read and written in files, by the kernel's account. */
+static uint64_t moved_bytes(void)
+{
+    unsigned long long n_read = 0, n_written = 0;
+    FILE *file = fopen("/proc/thread-self/io", "r");
+    cr_assert_not_null(file);
+    cr_assert_eq(fscanf(file, "rchar: %llu wchar: %llu", &n_read, &n_written), 2);
+    fclose(file);
+    return n_read + n_written;
+}
+
+/* The engine thread computes; a slow disk must not hold it up. */
+Test(session_disk, who_asks_reads_and_writes_nothing)
+{
+    char folder[64];
+    size_t n_file;
+    uint32_t n;
+    session_folder_new(folder);
+    SessionRig rig = session_rig_new(KV_F16, folder);
+    session_rig_compute(&rig, 0, rig.text, 400, 400);
+    uint64_t before = moved_bytes();
+    cr_assert_eq(session_rig_save(&rig, 0, "one", 400, NULL), ERR_NONE);
+    cr_assert_eq(session_rig_restore(&rig, "one", &n), ERR_NONE);
+    cr_assert_eq(session_rig_delete(&rig, "none"), ERR_NOT_FOUND);
+    uint64_t moved = moved_bytes() - before;
+    free(session_read_file(folder, "one.session", &n_file));
+    cr_expect(n == 400 && n_file > 10000);
+    cr_expect_lt(moved, 1000, "%llu bytes for a file of %zu", (unsigned long long)moved, n_file);
+    session_rig_free(&rig);
+    cr_expect_eq(session_folder_remove(folder), 1);
+}
+
 Test(session_disk, links_and_strange_files_are_not_followed)
 {
     char folder[64], path[128];
