@@ -158,10 +158,19 @@ typedef struct EngineStats {
     uint64_t decode_steps, decode_usec, decode_rows;
     uint32_t running, waiting; /* sequences: each choice of a request that has begun counts by itself */
     uint64_t kv_bytes_used, kv_bytes_total, kv_tokens_used, kv_tokens_total, swap_bytes;
+    uint64_t kv_bytes_idle; /* of those used: what the prefix cache gives up as soon as it is wanted */
     uint32_t kv_pages_used, prefix_pages, prefix_nodes; /* of the pages, the prefix tree owns so many */
+    uint64_t prefix_evicted_pages;
     uint32_t kv_pages_of[STATS_KV_KINDS];               /* used, by kind of class: full, stream, window */
     uint32_t kv_images;                                 /* of open pages, used */
 } EngineStats;
+
+/* Part of the KV memory that nobody else could have now, 0 to 1. */
+static inline double engine_stats_kv_usage(const EngineStats *stats)
+{
+    uint64_t used = stats->kv_bytes_used > stats->kv_bytes_idle ? stats->kv_bytes_used - stats->kv_bytes_idle : 0;
+    return stats->kv_bytes_total ? (double)used / (double)stats->kv_bytes_total : 0;
+}
 
 typedef struct Event {
     EventKind kind;

@@ -79,7 +79,7 @@ uint64_t prefix_cache_idle_bytes(const PrefixCache *cache);
 LW_CHECK bool prefix_cache_make_room(PrefixCache *cache, uint32_t n);
 
 typedef struct PrefixStats {
-    uint64_t queried_tokens, hit_tokens, evicted_pages;
+    uint64_t looked_up_tokens, evicted_pages; /* looked up: also for those that had to wait then */
     uint32_t n_nodes, n_pages; /* nodes with pages; pages that the tree owns */
 } PrefixStats;
 PrefixStats prefix_cache_stats(const PrefixCache *cache);

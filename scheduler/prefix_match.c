@@ -230,7 +230,7 @@ void prefix_cache_open(PrefixCache *cache, const PrefixKey *key, const uint32_t 
     *ret_n = 0;
     *ret_end = PREFIX_NEW;
     if (n_tokens > cache->max_pages * KV_PAGE_TOKENS) n_tokens = cache->max_pages * KV_PAGE_TOKENS;
-    cache->stats.queried_tokens += n_tokens;
+    cache->stats.looked_up_tokens += n_tokens;
     Match match = {.cache = cache,
                    .classes = prefix_classes(cache, key->policy),
                    .tokens = tokens,
@@ -248,6 +248,5 @@ void prefix_cache_open(PrefixCache *cache, const PrefixKey *key, const uint32_t 
     ret_cursor->n_tokens = depth * KV_PAGE_TOKENS;
     ret_cursor->n_prefilled = count_prefilled(&match, n);
     prefix_tree_pin(&cache->tree, ret_cursor->node);
-    cache->stats.hit_tokens += n;
     *ret_n = n;
 }

@@ -286,6 +286,8 @@ EngineStats sched_stats(const Sched *sched)
         PrefixStats prefix = prefix_cache_stats(sched->params.cache);
         stats.prefix_pages = prefix.n_pages;
         stats.prefix_nodes = prefix.n_nodes;
+        stats.prefix_evicted_pages = prefix.evicted_pages;
+        stats.kv_bytes_idle = prefix_cache_idle_bytes(sched->params.cache);
     }
     return stats;
 }

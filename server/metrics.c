@@ -157,6 +157,9 @@ static const StatRow stat_rows[] = {
     {"longwave_kv_limit_bytes", "gauge", "Bytes of KV memory.", U64(kv_bytes_total)},
     {"longwave_prefix_cache_pages", "gauge", "Pages that the prefix cache owns or shares.", U32(prefix_pages)},
     {"longwave_prefix_cache_nodes", "gauge", "Nodes of the prefix cache's tree.", U32(prefix_nodes)},
+    {"longwave_prefix_cache_evicted_pages_total", "counter", "Pages that the prefix cache gave up for others.",
+     U64(prefix_evicted_pages)},
+    {"longwave_kv_idle_bytes", "gauge", "Bytes of KV memory that only the prefix cache holds.", U64(kv_bytes_idle)},
     {"longwave_swap_bytes", "gauge", "Copies of pages of preempted sequences.", U64(swap_bytes)},
     {"longwave_swap_out_bytes_total", "counter", "Bytes of pages copied out at preemption.", U64(swapped_out_bytes)},
     {"longwave_swap_in_bytes_total", "counter", "Bytes of pages copied back.", U64(swapped_in_bytes)},
@@ -210,13 +213,13 @@ static void write_infos(Page *page)
 
 static void write_engine(Page *page, const EngineStats *engine, uint64_t now_usec)
 {
-    double usage = engine->kv_bytes_total ? (double)engine->kv_bytes_used / (double)engine->kv_bytes_total : 0;
     double idle = engine->last_step_usec && now_usec > engine->last_step_usec
                       ? (double)(now_usec - engine->last_step_usec) / 1e6
                       : 0;
     for (size_t i = 0; i < sizeof stat_rows / sizeof *stat_rows; i++)
         single(page, stat_rows[i].name, stat_rows[i].type, stat_rows[i].help, read_stat(engine, &stat_rows[i]));
-    single(page, "vllm:kv_cache_usage_perc", "gauge", "Part of the KV memory in use, 0 to 1.", usage);
+    single(page, "vllm:kv_cache_usage_perc", "gauge", "Part of the KV memory in use, 0 to 1.",
+           engine_stats_kv_usage(engine));
     single(page, "longwave_engine_idle_seconds", "gauge", "Since the last finished engine step.", idle);
     write_pages(page, engine, page->info->kv_on_gpu ? "gpu" : "host");
     write_phases(page, engine);
@@ -274,14 +277,22 @@ static void write_server(Page *page, const Metrics *metrics)
 
 static void write_attention(Page *page, const AttentionStats *attention)
 {
-    single(page, "longwave_attention_keys_seen_total", "counter", "Keys that rows of answers saw, over heads.",
-           (double)attention->n_tokens);
-    single(page, "longwave_attention_keys_total", "counter", "Keys that they could have seen.",
-           (double)attention->n_context);
-    single(page, "longwave_attention_read_bytes_total", "counter", "Keys, values and bounds that rows of answers read.",
-           (double)(attention->kv_bytes + attention->select_bytes));
-    single(page, "longwave_attention_context_bytes_total", "counter", "What dense attention would have read.",
-           (double)attention->context_bytes);
+    const struct {
+        const char *name, *help;
+        uint64_t n;
+    } rows[] = {
+        {"longwave_attention_queries_total", "Queries of rows of answers, over layers and heads.",
+         attention->n_queries},
+        {"longwave_attention_keys_seen_total", "Keys that they saw.", attention->n_tokens},
+        {"longwave_attention_keys_total", "Keys that they could have seen.", attention->n_context},
+        {"longwave_attention_selections_total", "Lists of keys that were made anew, in part or in full.",
+         attention->n_selections},
+        {"longwave_attention_read_bytes_total", "Keys, values and bounds that rows of answers read.",
+         attention->kv_bytes + attention->select_bytes},
+        {"longwave_attention_context_bytes_total", "What dense attention would have read.", attention->context_bytes},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        single(page, rows[i].name, "counter", rows[i].help, (double)rows[i].n);
 }
 
 typedef struct AccountRow {

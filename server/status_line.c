@@ -21,7 +21,7 @@ void status_line_write(StatusLine *line, const EngineStats *stats, uint64_t now_
             {"generated_tokens_per_second", LOG_REAL,
              .real = (double)(stats->generated_tokens - last->generated_tokens) / seconds},
             {"kv_pages", LOG_WHOLE, .whole = stats->kv_pages_used},
-            {"kv_usage", LOG_REAL, .real = share(stats->kv_bytes_used, stats->kv_bytes_total)},
+            {"kv_usage", LOG_REAL, .real = engine_stats_kv_usage(stats)},
             {"cache_hit_rate", LOG_REAL,
              .real = share(stats->prefix_hit_tokens - last->prefix_hit_tokens,
                            stats->prefix_queried_tokens - last->prefix_queried_tokens)},

@@ -171,7 +171,7 @@ Test(pressure, who_waits_is_not_looked_up_whenever_somebody_leaves)
     cr_assert_eq(rig_run(rig), SCHED_IDLE);
     for (RequestId id = 1; id <= 3; id++) cr_assert_eq(rig->recorder.requests[id].n_done, 1);
     cr_assert_str_eq(rig->recorder.order, "1S 2S 2D 1D 3S 3D ");
-    cr_assert_eq(prefix_cache_stats(rig->cache).queried_tokens, 59 + 59 + 2 * 799);
+    cr_assert_eq(prefix_cache_stats(rig->cache).looked_up_tokens, 59 + 59 + 2 * 799);
     rig_free(rig);
 }
 
@@ -394,6 +394,31 @@ Test(pressure, a_checkpoint_within_a_chunk_is_kept)
 {
     cr_assert_eq(cached_of_shared(150), 128);
     cr_assert_eq(cached_of_shared(4150), 4096);
+}
+
+/* What only the cache keeps is as good as free; what a sequence uses of it is not. */
+Test(pressure, pages_that_only_the_cache_keeps_are_told_apart)
+{
+    RigParams params = tight(12);
+    params.cache = true;
+    Rig *rig = rig_open(&params);
+    rig_submit(rig, request_for(1, 300, 5, 0));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    EngineStats idle = sched_stats(rig->sched);
+    cr_expect_gt(idle.kv_bytes_used, 4 * PAGE_BYTES);
+    cr_expect_eq(idle.kv_bytes_idle, idle.kv_bytes_used);
+    cr_expect_eq(engine_stats_kv_usage(&idle), 0);
+    rig_submit(rig, request_for(1 + 10, 300, 20, 0));
+    while (rig->recorder.requests[11].choices[0].n_tokens == 0) (void)sched_step(rig->sched);
+    EngineStats busy = sched_stats(rig->sched);
+    cr_expect_leq(busy.kv_bytes_idle, PAGE_BYTES * 2, "more than the end of the first answer");
+    cr_expect_gt(engine_stats_kv_usage(&busy), 0.3);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    cr_expect_eq(sched_stats(rig->sched).prefix_evicted_pages, 0);
+    rig_submit(rig, request_for(12, 700, 5, 0));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    cr_expect_gt(sched_stats(rig->sched).prefix_evicted_pages, 0);
+    rig_free(rig);
 }
 
 /* The shorter one is chosen, finds no page and gives way, again and again: the watchdog must not take that for life. */

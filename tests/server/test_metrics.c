@@ -35,7 +35,8 @@ Test(metrics, page_has_counters_gauges_and_histograms)
     metrics->engine = (EngineStats){.running = 1,
                                     .waiting = 2,
                                     .generated_tokens = 77,
-                                    .kv_bytes_used = 5,
+                                    .kv_bytes_used = 8,
+                                    .kv_bytes_idle = 3,
                                     .kv_bytes_total = 10,
                                     .kv_pages_of = {3, 0, 4},
                                     .kv_images = 2,
@@ -65,6 +66,29 @@ Test(metrics, page_has_counters_gauges_and_histograms)
     expect_line(page.data, "engine=\"0\",le=\"600\"} 2\n");
     expect_line(page.data, "engine=\"0\",le=\"+Inf\"} 3\n");
     expect_line(page.data, "vllm:time_to_first_token_seconds_count{model_name=\"a\\\"b\\\\c\",engine=\"0\"} 3\n");
+    buffer_done(&page);
+    free(metrics);
+}
+
+Test(metrics, what_the_cache_holds_and_what_attention_saw_are_told)
+{
+    Metrics *metrics = calloc(1, sizeof *metrics);
+    const MetricsInfo plain = {.model = "m", .kv_type = "f16"};
+    Buffer page;
+    Error error;
+    cr_assert(metrics != NULL);
+    metrics->engine = (EngineStats){
+        .kv_bytes_used = 8, .kv_bytes_idle = 3, .kv_bytes_total = 10, .prefix_evicted_pages = 21};
+    metrics->attention = (AttentionStats){.n_queries = 31, .n_tokens = 310, .n_selections = 4};
+    buffer_init(&page, 1 << 20);
+    cr_assert(metrics_write(metrics, &plain, 1, &page, &error));
+    expect_line(page.data, "vllm:kv_cache_usage_perc{model_name=\"m\",engine=\"0\"} 0.5\n");
+    expect_line(page.data, "longwave_kv_bytes{model_name=\"m\",engine=\"0\",place=\"host\"} 8\n");
+    expect_line(page.data, "longwave_kv_idle_bytes{model_name=\"m\",engine=\"0\"} 3\n");
+    expect_line(page.data, "longwave_prefix_cache_evicted_pages_total{model_name=\"m\",engine=\"0\"} 21\n");
+    expect_line(page.data, "longwave_attention_queries_total{model_name=\"m\",engine=\"0\"} 31\n");
+    expect_line(page.data, "longwave_attention_keys_seen_total{model_name=\"m\",engine=\"0\"} 310\n");
+    expect_line(page.data, "longwave_attention_selections_total{model_name=\"m\",engine=\"0\"} 4\n");
     buffer_done(&page);
     free(metrics);
 }
