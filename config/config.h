@@ -64,15 +64,15 @@ typedef struct Config {
     uint32_t audit;        /* tokens of an answer between two that are computed dense too; 0: none */
     const char *attention; /* a preset, or auto */
     const char *tool_format, *reasoning_format; /* how the model writes calls of tools and reasoning; NULL: found out */
-    const char *roles;     /* NAME=PATH[,NAME=PATH...]; NULL: none */
-    const char *kv_type;   /* one name, or CLASS=TYPE[,CLASS=TYPE...]: the engine knows which there are */
+    const char *roles;                          /* NAME=PATH[,NAME=PATH...]; NULL: none */
+    const char *kv_type; /* one name, or CLASS=TYPE[,CLASS=TYPE...]: the engine knows which there are */
     /* server */
     const char *host; /* or "unix:PATH" */
     uint16_t port;
     const char *api_key_file;
     const char *api_key;
     const char *cors_origins; /* with commas between; NULL: none */
-    uint64_t max_body; /* bytes */
+    uint64_t max_body;        /* bytes */
     uint32_t max_queue;
     uint64_t max_queue_tokens;
     const char *session_dir;                     /* NULL: no sessions */
@@ -121,7 +121,7 @@ typedef struct Config {
     /* eval */
     const char *policies, *tasks; /* lists with commas, see engine/eval/ */
     ConfigList lengths;           /* tokens */
-    uint32_t questions, per_haystack, depths, positions, rows, recall_stride;
+    uint32_t questions, per_haystack, first_haystack, depths, positions, rows, recall_stride;
     QuestionRows question_rows;
     const char *text, *trace, *resume, *html; /* paths; NULL: none */
     bool certify;

@@ -33,6 +33,7 @@ typedef struct EngineParams {
     const char *attention;    /* a preset: a policy behind those, and the default; NULL: dense is; "auto": what the
                                  model's certificate names (engine/eval/certificate.h), dense without one */
     const char *roles;        /* "NAME=PATH,...": a policy for each such file behind the dense one; without policies */
+    uint32_t audit_interval;  /* of policies that select: decoded rows between two that run dense too; 0: their own */
     uint32_t max_batch_rows;  /* rows of one forward pass */
     uint32_t max_logit_rows;  /* rows with logits of one forward pass */
     uint32_t n_threads;       /* 0: all that are available */

@@ -108,6 +108,13 @@ static bool add_default(Engine *engine, const AttnPolicy **policies, uint32_t *n
     return append_default(engine, preset, policies, n, error);
 }
 
+/* Who looks at a policy changes nothing in what it computes: it is still the same one. */
+static void set_audit(const Engine *engine, AttnPolicy *policy)
+{
+    if (policy->selection.n_stages && engine->params.audit_interval)
+        policy->selection.audit_interval = engine->params.audit_interval;
+}
+
 bool policies_open(Engine *engine, const AttnPolicy *policies, uint32_t n, Error *error)
 {
     if (!add_default(engine, &policies, &n, error)) return false;
@@ -120,6 +127,7 @@ bool policies_open(Engine *engine, const AttnPolicy *policies, uint32_t n, Error
     if (!engine->policies) return error_set(error, ERR_NO_MEMORY, "no memory for attention policies");
     for (uint32_t i = 0; i < n; i++)
         engine->policies[i] = (PolicySlot){.policy = policies[i], .id = i, .is_used = true};
+    for (uint32_t i = 0; i < n; i++) set_audit(engine, &engine->policies[i].policy);
     engine->n_policies = engine->n_own_policies = n;
     const KvTypes *types = &engine->params.kv_types;
     return kv_classes_init(&engine->shape, policies, n, types, &engine->classes, error) &&
@@ -175,13 +183,15 @@ PolicyId engine_default_policy(const Engine *engine)
     return engine->default_policy;
 }
 
-bool engine_policy_intern(Engine *engine, const AttnPolicy *policy, PolicyId *ret_policy, Error *error)
+bool engine_policy_intern(Engine *engine, const AttnPolicy *wanted, PolicyId *ret_policy, Error *error)
 {
+    AttnPolicy policy = *wanted;
     uint32_t index = 0;
-    while (index < engine->n_policies && !policy_equals(&engine->policies[index].policy, policy)) index++;
+    set_audit(engine, &policy);
+    while (index < engine->n_policies && !policy_equals(&engine->policies[index].policy, &policy)) index++;
     if (index == engine->n_policies) {
-        uint32_t base = find_base(engine, policy);
-        if (!policy_check(policy, error) || !check_device(engine, policy, error)) return false;
+        uint32_t base = find_base(engine, &policy);
+        if (!policy_check(&policy, error) || !check_device(engine, &policy, error)) return false;
         if (base == UINT32_MAX)
             return error_set_param(error, ERR_INVALID, "longwave.attention.roles",
                                    "the engine was not opened with these head roles");
@@ -190,9 +200,9 @@ bool engine_policy_intern(Engine *engine, const AttnPolicy *policy, PolicyId *re
             return error_set(error, ERR_BUSY, "%d attention policies are in use", POLICY_MAX_SLOTS);
         PolicySlot *slot = &engine->policies[index];
         PolicyId id = slot->is_used ? slot->id + (1u << POLICY_SLOT_BITS) : index + (1u << POLICY_SLOT_BITS);
-        *slot = (PolicySlot){.policy = *policy, .id = id, .is_used = true};
+        *slot = (PolicySlot){.policy = policy, .id = id, .is_used = true};
         if (index == engine->n_policies) engine->n_policies++;
-        kv_classes_set(&engine->classes, index, base, policy_reads_bounds(policy));
+        kv_classes_set(&engine->classes, index, base, policy_reads_bounds(&policy));
         fill_plans(engine, index);
         device_use(engine->device);
         if (engine->step && !device_step_policy(engine, index))

@@ -14,8 +14,8 @@ static bool is_due(const Sched *sched, const Sequence *sequence)
     return interval && n < engine_shape(engine)->train_context && (n - request->n_prompt + 1) % interval == 0;
 }
 
-/* The row that the sequence decodes next, by dense attention over the keys that are there; into sched->audit_row. */
-static bool run_dense(Sched *sched, const Sequence *sequence)
+/* The row that the sequence decodes next, by dense attention over the keys that are there. */
+static bool run_dense(Sched *sched, const Sequence *sequence, float *ret_logits)
 {
     Engine *engine = sched->params.engine;
     Error ignored;
@@ -26,16 +26,19 @@ static bool run_dense(Sched *sched, const Sequence *sequence)
     BatchSpan span = {.seq = fork, .n_rows = 1, .first_pos = n, .logits = LOGITS_LAST, .kind = ROWS_DECODE};
     const Batch batch = {.tokens = &sequence->tokens[n], .n_rows = 1, .spans = &span, .n_spans = 1};
     bool ok = engine_seq_reserve(engine, fork, 1, &ignored) && engine_step(engine, &batch, &logits, &ignored);
-    if (ok) memcpy(sched->audit_row, logits, tok_n_vocab(sched->tools.tokenizer) * sizeof *logits);
+    if (ok) memcpy(ret_logits, logits, tok_n_vocab(sched->tools.tokenizer) * sizeof *logits);
     engine_seq_close(engine, fork);
     return ok;
 }
 
-Sequence *audit_begin(Sched *sched, uint32_t n_decoding)
+/* One after the other: there is a place for one. */
+void audit_begin(Sched *sched, uint32_t n_decoding)
 {
-    for (uint32_t i = 0; i < n_decoding; i++)
-        if (is_due(sched, sched->decoding[i])) return run_dense(sched, sched->decoding[i]) ? sched->decoding[i] : NULL;
-    return NULL;
+    size_t n_vocab = tok_n_vocab(sched->tools.tokenizer);
+    for (uint32_t i = 0; i < n_decoding; i++) {
+        const Sequence *sequence = sched->decoding[i];
+        sched->is_audited[i] = is_due(sched, sequence) && run_dense(sched, sequence, sched->audit_rows + i * n_vocab);
+    }
 }
 
 /* The logarithm of the sum of exp(x). */
@@ -47,17 +50,17 @@ static double log_sum(const float *x, uint32_t n)
     return max + log(sum);
 }
 
-void audit_end(Sched *sched, Sequence *sequence, const float *logits)
+void audit_end(Sched *sched, uint32_t index, const float *logits)
 {
     uint32_t n = tok_n_vocab(sched->tools.tokenizer);
-    const float *dense = sched->audit_row;
+    const float *dense = sched->audit_rows + (size_t)index * n;
     double of_dense = log_sum(dense, n), of_row = log_sum(logits, n), divergence = 0;
     for (uint32_t i = 0; i < n; i++) {
         double wanted = (double)dense[i] - of_dense, got = (double)logits[i] - of_row;
         if (isfinite(wanted)) divergence += exp(wanted) * (wanted - got);
     }
     if (!isfinite(divergence)) return; /* the request fails for that by itself */
-    RequestTimings *timings = &sequence->job->timings;
+    RequestTimings *timings = &sched->decoding[index]->job->timings;
     timings->n_audited++;
     timings->audited_kl += divergence > 0 ? divergence : 0;
 }

@@ -32,13 +32,13 @@ void decode_step(Sched *sched)
     }
     Error error;
     float *logits = NULL;
-    const Sequence *audited = audit_begin(sched, n);
+    audit_begin(sched, n);
     bool ok = engine_step(sched->params.engine, &sched->build.batch, &logits, &error);
     uint32_t n_vocab = tok_n_vocab(sched->tools.tokenizer);
     for (uint32_t i = 0; i < n; i++) {
         Sequence *sequence = sched->decoding[i];
         if (sequence->state != SEQUENCE_RUNNING) continue; /* another choice of its request failed */
-        if (ok && sequence == audited) audit_end(sched, sequence, logits + (size_t)i * n_vocab);
+        if (ok && sched->is_audited[i]) audit_end(sched, i, logits + (size_t)i * n_vocab);
         if (ok)
             sched_advance(sched, sequence, 1, logits + (size_t)i * n_vocab);
         else

@@ -45,8 +45,11 @@ static bool take_memory(Sched *sched, Error *error)
     sched->decoding = calloc(sched->max_running, sizeof *sched->decoding);
     sched->passes = calloc(sched->n_passes, sizeof *sched->passes);
     sched->row = calloc(tok_n_vocab(sched->tools.tokenizer), sizeof *sched->row);
-    sched->audit_row = calloc(tok_n_vocab(sched->tools.tokenizer), sizeof *sched->audit_row);
-    bool ok = sched->active && sched->running && sched->decoding && sched->passes && sched->row && sched->audit_row;
+    sched->is_audited = calloc(sched->max_running, sizeof *sched->is_audited);
+    sched->audit_rows =
+        calloc((size_t)sched->max_running * tok_n_vocab(sched->tools.tokenizer), sizeof *sched->audit_rows);
+    bool ok = sched->active && sched->running && sched->decoding && sched->passes && sched->row && sched->is_audited &&
+              sched->audit_rows;
     for (uint32_t i = 0; ok && i < sched->n_passes; i++) {
         sched->passes[i].members = calloc(sched->max_running, sizeof *sched->passes[i].members);
         ok = sched->passes[i].members != NULL;
@@ -99,7 +102,8 @@ void sched_free(Sched *sched)
     sampler_space_free(sched->tools.space);
     free(sched->end_ids);
     free(sched->row);
-    free(sched->audit_row);
+    free(sched->audit_rows);
+    free(sched->is_audited);
     free(sched->passes);
     free(sched->decoding);
     free(sched->running);

@@ -28,8 +28,9 @@ struct Sched {
     SwapStore swap;
     uint32_t *end_ids;
     uint32_t n_layers, max_running;
-    float *row;       /* [n_vocab] a row that several choices are drawn from */
-    float *audit_row; /* [n_vocab] */
+    float *row;        /* [n_vocab] a row that several choices are drawn from */
+    bool *is_audited;  /* [max_running] of decoding */
+    float *audit_rows; /* [max_running, n_vocab] their dense logits; touched where audits are */
 
     JobTable jobs;
     Job **active;      /* [n_active] of max_live: those that have started, and those that still have events */
@@ -90,10 +91,10 @@ void passes_drop_empty(Sched *sched);
 
 /* ---- audit.c: what a row would have been by dense attention ---- */
 
-/* Before the pass of sched->decoding [n]: computes the first row that is due; NULL: none, or there was no room. */
-Sequence *audit_begin(Sched *sched, uint32_t n_decoding);
-/* The same row as the sequence got it. */
-void audit_end(Sched *sched, Sequence *sequence, const float *logits);
+/* Before the pass of sched->decoding [n]: computes the rows that are due, as far as there is room. */
+void audit_begin(Sched *sched, uint32_t n_decoding);
+/* The same row as the sequence sched->decoding[index] got it. */
+void audit_end(Sched *sched, uint32_t index, const float *logits);
 
 /* ---- sched.c ---- */
 

@@ -175,7 +175,6 @@ static bool fill_request(Request *request, const ApiJob *job, const ApiParams *p
     request->grammar = plan->grammar ? grammar_take(plan->grammar) : NULL;
     request->policy = plan->attention.policy;
     request->attention = plan->attention.wish;
-    request->attention.audit_interval = job->model->audit_interval;
     request->priority = params->priority;
     request->arrival_usec = job->arrival_usec;
     request->deadline_usec = plan->deadline_usec;

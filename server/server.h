@@ -65,7 +65,6 @@ typedef struct ServedModel {
     const ChatTemplate *chat_template; /* NULL: the model has none */
     const AnswerStyle *style;          /* NULL: answers are text */
     ServedPolicies policies;           /* by PolicyId */
-    uint32_t audit_interval;           /* of requests that select; 0: none */
 } ServedModel;
 
 LW_CHECK bool server_start(const ServerParams *params, Server **ret_server, Error *error);

@@ -87,19 +87,14 @@ typedef struct Round {
     const SeqId *bases;            /* [n]; NULL: all have that of params */
     Answer *answers;               /* [n] */
     uint32_t n, n_open;
-    uint64_t select_bytes;
-    SeqId *seqs;      /* [n] */
-    BatchSpan *spans; /* [n] */
-    uint32_t *tokens; /* [max_batch_rows] */
-    uint32_t *owner;  /* [max_batch_rows] question of a row with logits */
-    uint32_t *wanted; /* [max_batch_rows] the token that should follow it */
+    CountTrace *counting;  /* of decoded rows */
+    uint64_t select_bytes; /* the same */
+    SeqId *seqs;           /* [n] */
+    BatchSpan *spans;      /* [n] */
+    uint32_t *tokens;      /* [max_batch_rows] */
+    uint32_t *owner;       /* [max_batch_rows] question of a row with logits */
+    uint32_t *wanted;      /* [max_batch_rows] the token that should follow it */
 } Round;
-
-/* Where the rows whose logits count begin. */
-static uint32_t first_counted(const EvalQuestion *question)
-{
-    return question->n_tokens - question->n_answer - 1;
-}
 
 static void score(Round *round, const float *logits, uint32_t n_logit_rows)
 {
@@ -112,8 +107,8 @@ static void score(Round *round, const float *logits, uint32_t n_logit_rows)
     }
 }
 
-/* The tokens of all questions whose rows' logits count, or those before them. */
-static bool step(Round *round, bool counts, Error *error)
+/* The questions, whose last rows tell the first token of each answer; or all of the answers but their last token. */
+static bool step(Round *round, bool is_answer, Error *error)
 {
     Engine *engine = round->params->engine;
     Batch batch = {.tokens = round->tokens, .spans = round->spans};
@@ -121,21 +116,20 @@ static bool step(Round *round, bool counts, Error *error)
     float *logits = NULL;
     for (uint32_t i = 0; i < round->n; i++) {
         const EvalQuestion *question = &round->questions[i];
-        uint32_t from = counts ? first_counted(question) : 0;
-        uint32_t end = counts ? question->n_tokens - 1 : first_counted(question);
-        uint32_t rows = end - from;
-        if (!rows) continue;
+        uint32_t n_asking = question->n_tokens - question->n_answer, from = is_answer ? n_asking : 0;
+        uint32_t end = is_answer ? question->n_tokens - 1 : n_asking;
+        if (from == end) continue;
         round->spans[batch.n_spans++] = (BatchSpan){round->seqs[i],
                                                     batch.n_rows,
-                                                    rows,
+                                                    end - from,
                                                     engine_seq_tokens(engine, round->seqs[i]),
-                                                    counts ? LOGITS_ALL : LOGITS_NONE,
-                                                    round->params->rows};
-        memcpy(round->tokens + batch.n_rows, question->tokens + from, rows * sizeof *round->tokens);
-        batch.n_rows += rows;
-        for (uint32_t t = 0; counts && t < rows; t++, n_logit_rows++) {
+                                                    is_answer ? LOGITS_ALL : LOGITS_LAST,
+                                                    is_answer ? ROWS_DECODE : round->params->rows};
+        memcpy(round->tokens + batch.n_rows, question->tokens + from, (end - from) * sizeof *round->tokens);
+        batch.n_rows += end - from;
+        for (uint32_t t = is_answer ? from : end - 1; t < end; t++, n_logit_rows++) {
             round->owner[n_logit_rows] = i;
-            round->wanted[n_logit_rows] = question->tokens[from + t + 1];
+            round->wanted[n_logit_rows] = question->tokens[t + 1];
         }
     }
     if (!batch.n_spans) return true;
@@ -158,7 +152,12 @@ static bool run_round(Round *round, Error *error)
             return false;
         round->n_open++;
     }
-    return step(round, false, error) && step(round, true, error);
+    if (params->rows == ROWS_DECODE) engine_set_trace(params->engine, counts_look, round->counting);
+    bool ok = step(round, false, error);
+    engine_set_trace(params->engine, counts_look, round->counting);
+    ok = ok && step(round, true, error);
+    engine_set_trace(params->engine, NULL, NULL);
+    return ok;
 }
 
 static uint32_t round_size(const AskParams *params)
@@ -178,9 +177,9 @@ static void end_round(Round *round)
 {
     Engine *engine = round->params->engine;
     for (uint32_t i = 0; i < round->n_open; i++) {
-        uint64_t before = engine_seq_attention(engine, base_of(round, i), round->params->rows).select_bytes;
+        uint64_t before = engine_seq_attention(engine, base_of(round, i), ROWS_DECODE).select_bytes;
         /* A fork goes on counting where its prompt's sequence stands; one that adopted pages begins with nothing. */
-        uint64_t bytes = engine_seq_attention(engine, round->seqs[i], round->params->rows).select_bytes;
+        uint64_t bytes = engine_seq_attention(engine, round->seqs[i], ROWS_DECODE).select_bytes;
         round->select_bytes += bytes >= before ? bytes - before : bytes;
         engine_seq_close(engine, round->seqs[i]);
     }
@@ -208,6 +207,7 @@ bool ask_questions(const AskParams *params, Answer *ret_answers, KvCounts *ret_c
     if (!size) return error_set(error, ERR_TOO_LARGE, "a question has more tokens than a pass takes");
     CountTrace counting = {.shape = engine_shape(params->engine)};
     Round round = {.params = params,
+                   .counting = &counting,
                    .seqs = malloc(size * sizeof *round.seqs),
                    .spans = malloc(size * sizeof *round.spans),
                    .tokens = malloc(max_rows * sizeof *round.tokens),
@@ -215,9 +215,7 @@ bool ask_questions(const AskParams *params, Answer *ret_answers, KvCounts *ret_c
                    .wanted = malloc(max_rows * sizeof *round.wanted)};
     bool ok = (round.seqs && round.spans && round.tokens && round.owner && round.wanted) ||
               error_set(error, ERR_NO_MEMORY, "no memory for %u questions", size);
-    engine_set_trace(params->engine, counts_look, &counting);
     ok = ok && run_rounds(&round, size, ret_answers, error);
-    engine_set_trace(params->engine, NULL, NULL);
     if (ok) {
         counting.counts.select_bytes = round.select_bytes;
         *ret_counts = counting.counts;

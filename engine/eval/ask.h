@@ -14,7 +14,7 @@ typedef struct AskParams {
     SeqId base;         /* the haystack, of base_policy */
     const SeqId *bases; /* [n_questions] one of each question, of base_policy too; NULL: all have base */
     PolicyId base_policy, policy;
-    RowKind rows; /* what the question is: more of the prompt, or decoded */
+    RowKind rows; /* what the question is: more of the prompt, or decoded; answers are decoded */
     const EvalQuestion *questions;
     uint32_t n_questions;
     uint32_t max_open; /* questions at once */
@@ -25,7 +25,7 @@ typedef struct Answer {
     double log_prob; /* nats, of the whole right answer */
 } Answer;
 
-/* ret_answers: [n_questions]; *ret_counts: what all rows of the questions and answers read. */
+/* ret_answers: [n_questions]; *ret_counts: what all decoded rows of the questions and answers read. */
 LW_CHECK bool ask_questions(const AskParams *params, Answer *ret_answers, KvCounts *ret_counts, Error *error);
 
 /* Nats a right answer [n], and how many were given. */

@@ -30,7 +30,7 @@ bool calibrate_open(Calibrate *calibrate, bool is_with_roles, Error *error)
     policies[1].sink = p->sink;
     policies[1].recent_decode = p->recent;
     policies[1].recent_prefill = p->recent_prefill;
-    calibrate->roles = (HeadRoles){CALIBRATE_ROLES, calibrate->found.streams};
+    calibrate->roles = (HeadRoles){.name = CALIBRATE_ROLES, .streams = calibrate->found.streams};
     params.context = p->length;
     for (uint32_t i = 0; calibrate->n_specs && i < p->n_lengths; i++)
         if (p->lengths[i] > params.context) params.context = p->lengths[i];

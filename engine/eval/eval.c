@@ -86,9 +86,10 @@ static bool add_policy(Eval *eval, const char *text, size_t n, Error *error)
     if (i == MAX_POLICIES)
         return error_set_param(error, ERR_INVALID, "policies", "more than %d policies", MAX_POLICIES);
     if (!policy_spec_parse(text, n, spec, error) || !take_roles(eval, spec, error)) return false;
-    char *name = arena_alloc(&eval->arena, RESULTS_MAX_NAME);
+    char *name = arena_alloc(&eval->arena, RESULTS_MAX_NAME), roles[24] = "";
     if (!name) return error_set(error, ERR_NO_MEMORY, "no memory for the policies");
-    int length = snprintf(name, RESULTS_MAX_NAME, "%s%s%s", spec->text, rope ? "@" : "", rope ? rope : "");
+    if (spec->roles[0]) snprintf(roles, sizeof roles, "#%016" PRIx64, spec->policy.roles->hash);
+    int length = snprintf(name, RESULTS_MAX_NAME, "%s%s%s%s", spec->text, roles, rope ? "@" : "", rope ? rope : "");
     if (length >= RESULTS_MAX_NAME) return error_set_param(error, ERR_INVALID, "policies", "a name is too long");
     for (uint32_t j = 0; j < i; j++)
         if (!strcmp(eval->specs[j].text, spec->text)) {
@@ -138,10 +139,11 @@ static uint32_t longest_length(const EvalParams *params)
     return longest;
 }
 
-static uint64_t text_hash(const TokenList *text)
+/* Of what rows are of, however much of it is used. One made from the seed is told by that. */
+static uint64_t text_hash(const EvalParams *params)
 {
-    uint64_t hash = text->n;
-    for (size_t i = 0; i < text->n; i++) hash = rng_mix(hash ^ text->ids[i]);
+    uint64_t hash = params->n_text_bytes;
+    for (size_t i = 0; params->text && i < params->n_text_bytes; i++) hash = rng_mix(hash ^ (uint8_t)params->text[i]);
     return hash;
 }
 
@@ -152,7 +154,7 @@ static cJSON *make_identity(const Eval *eval, Error *error)
     cJSON *identity = cJSON_CreateObject();
     char model[32], text[32];
     snprintf(model, sizeof model, "%016" PRIx64, engine_model_fingerprint(p->engine));
-    snprintf(text, sizeof text, "%016" PRIx64, text_hash(&eval->text));
+    snprintf(text, sizeof text, "%016" PRIx64, text_hash(p));
     bool ok =
         identity && cJSON_AddStringToObject(identity, "model", model) &&
         cJSON_AddStringToObject(identity, "kv_type", p->kv_type) &&
@@ -260,6 +262,7 @@ static EvalRun run_of(Eval *eval)
                      .n_lengths = p->n_lengths,
                      .n_questions = p->n_questions,
                      .per_haystack = p->per_haystack,
+                     .first_haystack = p->first_haystack,
                      .max_open = p->max_open,
                      .question_rows = p->question_rows,
                      .seed = p->seed,

@@ -16,6 +16,7 @@ typedef struct EvalParams {
     uint32_t n_lengths;
     uint32_t n_questions; /* of each task at each length under each policy; 0: no tasks */
     uint32_t per_haystack, n_depths, max_open;
+    uint32_t first_haystack; /* number of the first prompt of each task: who shares the work with others */
     uint32_t n_positions, n_rows, recall_stride; /* n_positions 0: no rows */
     bool is_raw;                                 /* no chat template */
     RowKind question_rows;

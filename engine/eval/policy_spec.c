@@ -13,6 +13,7 @@ typedef enum FieldKind {
     FIELD_TOKENS,
     FIELD_COUNT,
     FIELD_REAL,
+    FIELD_LAYERS,
     FIELD_SCAN,
     FIELD_POSITIONS,
     FIELD_ROLES
@@ -37,7 +38,10 @@ static const Field fields[] = {
     {"unit", FIELD_TOKENS, STAGE(unit_tokens), 0, true},
     {"refresh", FIELD_COUNT, STAGE(refresh), 0, true},
     {"scan", FIELD_SCAN, STAGE(scan), 0, true},
+    {"early", FIELD_LAYERS, AT(selection.early_layers), 0, false},
+    {"early_keep", FIELD_TOKENS, AT(selection.early_keep_tokens), 0, false},
     {"probes", FIELD_COUNT, AT(selection.n_probes), 0, false},
+    {"missing", FIELD_REAL, AT(selection.max_missing_mass), 0, false},
     {"audit", FIELD_COUNT, AT(selection.audit_interval), 0, false},
     {"dense_tail", FIELD_TOKENS, AT(selection.dense_tail_rows), 0, false},
     {"delta", FIELD_COUNT, AT(selection.delta_stride), 0, false},
@@ -108,8 +112,11 @@ static bool read_value(const Field *field, const char *part, const char *text, d
 
 static void store(const Field *field, size_t offset, double real, uint32_t count, void *at)
 {
+    const uint64_t layers = count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX; /* the first so many */
     if (field->kind == FIELD_REAL)
         memcpy((char *)at + offset, &real, sizeof real);
+    else if (field->kind == FIELD_LAYERS)
+        memcpy((char *)at + offset, &layers, sizeof layers);
     else
         memcpy((char *)at + offset, &count, sizeof count);
 }

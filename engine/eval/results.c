@@ -304,6 +304,7 @@ bool results_has_estimates(const Results *results, const char *policy, uint32_t 
 /* An item on its way: the first failure sticks. */
 typedef struct Maker {
     cJSON *item;
+    const char *policy, *broken; /* the member that is no number; NULL: none */
     bool failed;
 } Maker;
 
@@ -315,14 +316,19 @@ static void put_text(Maker *maker, const char *name, const char *text)
 /* Six significant digits are more than any of it is sure of; counts are whole. */
 static double rounded(double x)
 {
-    if (!isfinite(x)) return x > 0 ? 1e30 : -1e30;
     if (x == 0 || (x == floor(x) && fabs(x) < 0x1p53)) return x;
     double unit = pow(10, 5 - floor(log10(fabs(x))));
     return isfinite(unit) ? round(x * unit) / unit : 0;
 }
 
+static void check(Maker *maker, const char *name, double x)
+{
+    if (!isfinite(x) && !maker->broken) maker->broken = name;
+}
+
 static void put_number(Maker *maker, const char *name, double x)
 {
+    check(maker, name, x);
     maker->failed = maker->failed || !cJSON_AddNumberToObject(maker->item, name, rounded(x));
 }
 
@@ -340,6 +346,7 @@ static void put_reals(Maker *maker, const char *name, uint32_t n, double (*value
     cJSON *list = maker->failed ? NULL : cJSON_AddArrayToObject(maker->item, name);
     maker->failed = !list;
     for (uint32_t i = 0; i < n && !maker->failed; i++) {
+        check(maker, name, value(arg, i));
         cJSON *number = cJSON_CreateNumber(rounded(value(arg, i)));
         maker->failed = !number || !cJSON_AddItemToArray(list, number);
     }
@@ -359,15 +366,17 @@ static void put_flags(Maker *maker, const char *name, uint32_t n, bool (*flag)(c
 
 static bool finish(Results *results, const char *list, Maker *maker, Error *error)
 {
-    bool ok =
-        !maker->failed && cJSON_AddItemToArray(cJSON_GetObjectItemCaseSensitive(results->root, list), maker->item);
+    bool ok = !maker->failed && !maker->broken &&
+              cJSON_AddItemToArray(cJSON_GetObjectItemCaseSensitive(results->root, list), maker->item);
     if (!ok) cJSON_Delete(maker->item);
+    if (maker->broken)
+        return error_set(error, ERR_NON_FINITE, "policy '%.64s': '%s' is not finite", maker->policy, maker->broken);
     return ok || no_memory(error);
 }
 
 static Maker start(const char *policy)
 {
-    Maker maker = {.item = cJSON_CreateObject()};
+    Maker maker = {.item = cJSON_CreateObject(), .policy = policy};
     maker.failed = !maker.item;
     put_text(&maker, "policy", policy);
     return maker;

@@ -22,7 +22,7 @@ typedef struct EvalRun {
     uint32_t n_tasks;
     const uint32_t *lengths; /* [n_lengths] tokens */
     uint32_t n_lengths;
-    uint32_t n_questions, per_haystack, max_open;
+    uint32_t n_questions, per_haystack, first_haystack, max_open;
     RowKind question_rows;
     uint64_t seed;
     const uint32_t *text; /* [n_text] tokens whose rows are compared */
@@ -30,7 +30,7 @@ typedef struct EvalRun {
     uint32_t n_positions, n_rows; /* behind each of so many positions so many rows */
     uint32_t recall_stride;       /* every so many of them the lists are looked at; 0: never */
     const char *trace_dir;        /* NULL: no .npy files */
-    bool (*saved)(void *arg, double fraction, Error *error); /* called after each cell, to save or to give up */
+    bool (*saved)(void *arg, double fraction, Error *error); /* called after each measurement, to save or to give up */
     void *saved_arg;
 } EvalRun;
 

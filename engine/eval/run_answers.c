@@ -13,6 +13,8 @@ typedef struct Cell {
     Haystack haystack;
     Answer *answers; /* [n_questions] */
     bool *is_due;    /* [n_policies] */
+    uint32_t n_due;  /* of them */
+    double done;     /* share of all cells that are behind it */
 } Cell;
 
 static double seconds_since(uint64_t usec)
@@ -44,7 +46,9 @@ static bool ask(Cell *cell, SeqId base, uint32_t base_policy, uint32_t policy, d
     uint64_t begin_usec = clock_now_usec();
     if (!ask_questions(&params, cell->answers, &result.counts, error)) return false;
     result.seconds = seconds_since(begin_usec);
-    return results_add_answers(run->results, &result, error);
+    cell->n_due--;
+    return results_add_answers(run->results, &result, error) &&
+           (!cell->n_due || run->saved(run->saved_arg, cell->done, error));
 }
 
 /* Reads the prompt as the policy does, and asks for it and for those that would read it alike. */
@@ -88,13 +92,13 @@ static bool ask_all(Cell *cell, Error *error)
 static bool run_cell(Cell *cell, Error *error)
 {
     const EvalRun *run = cell->run;
-    bool any = false;
+    cell->n_due = 0;
     for (uint32_t p = 0; p < run->n_policies; p++) {
         AnswersKey key = key_of(cell, p);
         cell->is_due[p] = !results_answers(run->results, &key);
-        any |= cell->is_due[p];
+        cell->n_due += cell->is_due[p];
     }
-    return !any || ask_all(cell, error);
+    return !cell->n_due || ask_all(cell, error);
 }
 
 static bool run_cells(const EvalRun *run, Cell *cell, Error *error)
@@ -105,9 +109,11 @@ static bool run_cells(const EvalRun *run, Cell *cell, Error *error)
         for (uint32_t h = 0; h < n_haystacks; h++)
             for (uint32_t t = 0; t < run->n_tasks; t++) {
                 cell->length = run->lengths[l];
-                cell->index = h;
+                cell->index = run->first_haystack + h;
                 cell->task = &run->tasks[t];
-                if (!run_cell(cell, error) || !run->saved(run->saved_arg, ++done / n_cells, error)) return false;
+                if (!run_cell(cell, error)) return false;
+                cell->done = ++done / n_cells;
+                if (!run->saved(run->saved_arg, cell->done, error)) return false;
             }
     return true;
 }

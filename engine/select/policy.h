@@ -21,6 +21,7 @@ static inline uint32_t policy_slot(PolicyId policy)
 typedef struct HeadRoles {
     const char *name;
     const uint8_t *streams; /* [n_layers, n_kv_heads] 0 or 1; heads of sliding-window layers are 0 */
+    uint64_t hash;          /* of the file's roles and ranges, which its name is not enough to tell; 0: of no file */
 } HeadRoles;
 
 /*
@@ -48,10 +49,10 @@ typedef struct Selection {
     /* Of queries whose keys are packed; others scan at true positions, by which they attend (decision 5). */
     ScanPositions scan_positions, early_scan_positions;
     uint64_t early_layers; /* bit i: layer i is early (A1): keeps early_keep_tokens, scans at early_scan_positions */
-    uint32_t early_keep_tokens; /* of the last stage; 0: as the others */
+    uint32_t early_keep_tokens; /* of the last stage, whatever the budget; 0: as the others; PLAN_ALL: dense */
     uint32_t row_stride;        /* prefill scans average so many rows */
     uint32_t n_probes;          /* random unselected sectors whose exact mass is taken at each refresh; 0: none */
-    float max_missing_mass;     /* adaptive: the budget doubles or halves to keep the estimate below it; 0: fixed */
+    double max_missing_mass;    /* adaptive: the budget doubles or halves to keep the estimate below it; 0: fixed */
     uint32_t audit_interval;    /* decoded rows between two that also run dense; 0: none */
     uint32_t dense_tail_rows;   /* the last rows of a prompt are dense */
     uint32_t delta_stride;      /* delta correction in prefill: every so many rows are dense too; 0: none (A7.1) */

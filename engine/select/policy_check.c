@@ -119,12 +119,12 @@ static void add_selection(Fields *fields, const Selection *selection)
     add(fields, (uint64_t)selection->early_scan_positions << 32 | selection->early_keep_tokens);
     add(fields, selection->early_layers);
     add(fields, (uint64_t)selection->row_stride << 32 | selection->n_probes);
-    add(fields, (uint64_t)selection->audit_interval << 32 | selection->dense_tail_rows);
+    add(fields, selection->dense_tail_rows);
     add(fields, selection->delta_stride);
-    add_real(fields, (double)selection->max_missing_mass);
+    add_real(fields, selection->max_missing_mass);
 }
 
-/* Everything but names and roles. */
+/* Everything that keys and values depend on, but names and roles. */
 static Fields fields_of(const AttnPolicy *policy)
 {
     const Wavelength *wave = &policy->wavelength;
@@ -161,6 +161,6 @@ uint64_t policy_hash(const AttnPolicy *policy)
 bool policy_equals(const AttnPolicy *a, const AttnPolicy *b)
 {
     Fields x = fields_of(a), y = fields_of(b);
-    return a->roles == b->roles && x.n == y.n && !memcmp(x.number, y.number, x.n * sizeof *x.number) &&
-           !strcmp(planner_of_policy(a), planner_of_policy(b));
+    return a->roles == b->roles && a->selection.audit_interval == b->selection.audit_interval && x.n == y.n &&
+           !memcmp(x.number, y.number, x.n * sizeof *x.number) && !strcmp(planner_of_policy(a), planner_of_policy(b));
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define ATTENTION "longwave.attention"
-enum { N_PROBES = 8, KEEP_ALL = 1 << 30 };
+enum { N_PROBES = 8 };
 
 /* LServe 3.5: whole pages by their key bounds; the budget has all that a query sees. Prompts are dense. */
 #define LSERVE(tokens)                                                                                                 \
@@ -57,7 +57,7 @@ static const AttnPolicy presets[] = {
                    .bypass = 2048,
                    .prefill_from = PLAN_ALL,
                    .early_layers = 3,
-                   .early_keep_tokens = KEEP_ALL,
+                   .early_keep_tokens = PLAN_ALL,
                    .n_probes = N_PROBES}},
     {.name = "streaming-llm",
      .selection = {.planner = "streaming-llm",
@@ -111,11 +111,13 @@ static bool refuse(const char *field, const char *why, Error *error)
 bool wish_is_plain(const AttnWish *wish)
 {
     bool is_dense = !wish->preset || !strcmp(wish->preset, "dense");
-    return is_dense && !wish->budget && !wish->n_refresh && !wish->has_wavelength && !wish->has_positions &&
-           !wish->audit_interval;
+    return is_dense && !wish->budget && !wish->n_refresh && !wish->has_wavelength && !wish->has_positions;
 }
 
-/* Where the stages say how much they keep, the last one gives way, or the recent range where nothing is kept. */
+/*
+ * Where the stages say how much they keep, the last one gives way, in all layers, and those before it leave it a
+ * choice; the recent range does where nothing is kept.
+ */
 static bool set_budget(Selection *selection, uint32_t budget, Error *error)
 {
     SelectStage *last = &selection->stages[selection->n_stages - 1];
@@ -128,7 +130,9 @@ static bool set_budget(Selection *selection, uint32_t budget, Error *error)
                                    "'" ATTENTION ".budget' is %u tokens, of which sink and recent range take %u",
                                    budget, near);
         last->keep_tokens = (budget - near) / unit * unit;
-        if (selection->early_keep_tokens < last->keep_tokens) selection->early_keep_tokens = last->keep_tokens;
+        if (selection->early_keep_tokens) selection->early_keep_tokens = last->keep_tokens;
+        for (SelectStage *stage = last; stage > selection->stages; stage--)
+            if (stage[-1].keep_tokens < 2 * stage->keep_tokens) stage[-1].keep_tokens = 2 * stage->keep_tokens;
     } else {
         if (budget < selection->sink + KV_PAGE_TOKENS)
             return refuse(ATTENTION ".budget", "has no room for a recent range", error);
@@ -174,7 +178,6 @@ bool wish_apply(const AttnWish *wish, const AttnPolicy *base, AttnPolicy *ret_po
             return refuse(ATTENTION ".positions", "can be packed only where something is left out", error);
         policy.positions = wish->positions;
     }
-    if (selects && wish->audit_interval) policy.selection.audit_interval = wish->audit_interval;
     if (!policy_check(&policy, error)) return false;
     *ret_policy = policy;
     return true;

@@ -19,7 +19,6 @@ typedef struct AttnWish {
     double k_prefill, k_decode; /* periods; 0: no window */
     bool has_positions;
     PositionRule positions;
-    uint32_t audit_interval;
 } AttnWish;
 
 /* By the roles of base, a policy without a selection. An error names the field as clients do. */

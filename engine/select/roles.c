@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define FNV_PRIME UINT64_C(1099511628211)
 enum { MAX_TOKENS = 1 << 28 };
 
 static bool refuse_member(const char *name, const char *member, const char *why, Error *error)
@@ -112,6 +113,16 @@ static bool read_roles(const cJSON *root, const char *name, const RolesModel *mo
     return true;
 }
 
+static uint64_t hash_roles(const AttnPolicy *policy, const uint8_t *streams, size_t n)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a, 64 bits */
+    const uint32_t ranges[] = {policy->sink, policy->recent_prefill, policy->recent_decode};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges * 4; i++)
+        hash = (hash ^ (uint8_t)(ranges[i / 4] >> i % 4 * 8)) * FNV_PRIME;
+    for (size_t i = 0; i < n; i++) hash = (hash ^ streams[i]) * FNV_PRIME;
+    return hash;
+}
+
 bool roles_parse(const char *text, size_t n, const char *name, const RolesModel *model, Arena *arena,
                  AttnPolicy *ret_policy, Error *error)
 {
@@ -131,7 +142,8 @@ bool roles_parse(const char *text, size_t n, const char *name, const RolesModel 
     bool ok = read_roles(root, name, model, streams, &policy, error);
     cJSON_Delete(root);
     if (!ok) return false;
-    *roles = (HeadRoles){name, streams};
+    size_t n_heads = (size_t)model->shape->n_layers * model->shape->n_kv_heads;
+    *roles = (HeadRoles){name, streams, hash_roles(&policy, streams, n_heads)};
     *ret_policy = policy;
     return true;
 }

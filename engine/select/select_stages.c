@@ -82,12 +82,11 @@ static uint32_t keep_of(const SelectQuery *query, const SelectList *list, uint32
     const Selection *selection = query->selection;
     const SelectStage *at = &selection->stages[stage];
     bool is_last = stage + 1 == selection->n_stages;
-    uint32_t keep = at->keep_tokens;
-    if (is_last && is_early(query) && selection->early_keep_tokens)
-        return selection->early_keep_tokens / at->unit_tokens; /* whatever the budget */
+    bool is_whole = is_last && is_early(query) && selection->early_keep_tokens;
+    uint32_t keep = is_whole ? selection->early_keep_tokens : at->keep_tokens;
     /* A smaller budget is the last stage's alone; a larger one needs as many more to choose from. */
     keep = scale(keep, is_last || list->level > 0 ? list->level : 0);
-    if (is_last) keep = min_u32(keep, budget_left(query, list));
+    if (is_last && !is_whole) keep = min_u32(keep, budget_left(query, list));
     return keep == PLAN_ALL ? PLAN_ALL : keep / at->unit_tokens;
 }
 

@@ -22,7 +22,7 @@ typedef struct SelectList {
 typedef struct SelectSeq {
     uint32_t decode_from;    /* position of the first decoded row; UINT32_MAX: none yet */
     uint32_t n_prompt;       /* tokens of the prompt whose end dense rows go by; 0: not known */
-    bool is_dense;           /* an audit's fork: it selects nothing */
+    bool is_dense;           /* an audit's fork: it selects nothing, and its windows are open */
     AttentionStats stats[2]; /* by RowKind */
 } SelectSeq;
 

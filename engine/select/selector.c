@@ -215,6 +215,7 @@ static bool plan_head(const LayerCall *call, uint32_t span, uint32_t kv_head, bo
     query.is_packed = packed;
     *plan = from->plans[kv_head];
     wave->heads[at] = (PlannedHead){0};
+    if (select_state_seq(call->selector->state, wave->seqs[span])->is_dense) plan->n_bands = 0, plan->bands = NULL;
     if (plan->recent != PLAN_ALL) {
         if (packed) pack_ranges(plan, query.position);
         return true;

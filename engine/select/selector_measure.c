@@ -120,7 +120,7 @@ static void plan_probes(const LayerCall *call, uint32_t span, AttnPlan *plans)
 static void adapt(const LayerCall *call, uint32_t span, uint32_t kv_head, float estimate)
 {
     Selector *selector = call->selector;
-    float most = selector->wave.from[span]->policy->selection.max_missing_mass;
+    double most = selector->wave.from[span]->policy->selection.max_missing_mass;
     const uint32_t head = call->layer * call->pass->shape->n_kv_heads + kv_head;
     uint32_t *words;
     SelectList *list = select_state_edit(selector->state, selector->wave.seqs[span], head, &words);

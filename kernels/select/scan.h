@@ -12,10 +12,10 @@
  *   exact    max of q k; reads keys
  *
  * Positions of a scan (A3): true; relative (RT): every sector at position 0, the query at query_position; chunk-indexed
- * (CI): the sectors of unit i of the list at position i, the query query_position behind the last unit's. The last two
- * turn a whole sector, and offsets inside it stay, but for box and center, which know none (decision 2). Box and center
- * at true positions turn the query back by the middle of the key's 256-token segment and use only pairs whose
- * wavelength is at least 4 * 256 tokens, and at least 16 channels (decision 3): no bound there, a score.
+ * (CI): the sectors of the n-th 256 tokens of the list's units at position n, the query query_position behind the last.
+ * The last two turn a whole sector, and offsets inside it stay, but for box and center, which know none (decision 2).
+ * Box and center at true positions turn the query back by the middle of the key's 256-token segment and use only pairs
+ * whose wavelength is at least 4 * 256 tokens, and at least 16 channels (decision 3): no bound there, a score.
  * Rows are averaged as they are turned for the scan: stored ones at true positions, all at one position else.
  */
 #pragma once

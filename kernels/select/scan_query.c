@@ -14,11 +14,19 @@ static size_t key_floats(uint32_t k_dim)
     return attend_pad(k_dim) * ATTEND_GROUP_KEYS;
 }
 
+/* Chunk-indexed: the position of unit i. */
+static int64_t chunk_of(const ScanParams *params, uint32_t unit)
+{
+    uint32_t n_each = params->unit_sectors < SCAN_SEGMENT_SECTORS ? SCAN_SEGMENT_SECTORS / params->unit_sectors : 1;
+    return unit / n_each;
+}
+
 void scan_fill_queries(const ScanParams *params, float *ret_queries)
 {
     uint32_t stride = params->row_stride ? params->row_stride : 1;
     float turned[KV_MAX_DIM], cos_sin[KV_MAX_DIM];
-    int64_t to = (int64_t)params->query_position + (params->positions == SCAN_CHUNK_INDEXED ? params->n_units - 1 : 0);
+    int64_t to = params->query_position;
+    if (params->positions == SCAN_CHUNK_INDEXED) to += chunk_of(params, params->n_units - 1);
     for (uint32_t row = 0; row < params->n_rows; row += stride) {
         uint32_t n = params->n_rows - row < stride ? params->n_rows - row : stride;
         memset(ret_queries, 0, (size_t)params->group * params->k_dim * sizeof *ret_queries);
@@ -40,13 +48,13 @@ void scan_fill_queries(const ScanParams *params, float *ret_queries)
 int64_t scan_key_turn(const ScanParams *params, uint32_t unit, uint32_t sector)
 {
     if (params->positions == SCAN_TRUE) return 0;
-    return (params->positions == SCAN_CHUNK_INDEXED ? (int64_t)unit : 0) - (int64_t)sector * KV_SECTOR_TOKENS;
+    return (params->positions == SCAN_CHUNK_INDEXED ? chunk_of(params, unit) : 0) - (int64_t)sector * KV_SECTOR_TOKENS;
 }
 
 int64_t scan_bounds_turn(const ScanParams *params, uint32_t unit, uint32_t sector)
 {
     if (params->positions == SCAN_RELATIVE) return 0;
-    if (params->positions == SCAN_CHUNK_INDEXED) return -(int64_t)unit;
+    if (params->positions == SCAN_CHUNK_INDEXED) return -chunk_of(params, unit);
     int64_t segment = sector / SCAN_SEGMENT_SECTORS;
     return -(segment * SCAN_SEGMENT_TOKENS + SCAN_SEGMENT_TOKENS / 2);
 }

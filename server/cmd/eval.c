@@ -52,6 +52,7 @@ static bool make(const Config *config, Engine *engine, const Buffer *text, Progr
                                .n_lengths = config->lengths.n,
                                .n_questions = config->questions,
                                .per_haystack = config->per_haystack,
+                               .first_haystack = config->first_haystack,
                                .n_depths = config->depths,
                                .max_open = config->max_batch,
                                .n_positions = config->positions,

@@ -87,7 +87,6 @@ static bool list_policies(Serve *serve, Error *error)
                                              .n = n,
                                              .fallback = engine_default_policy(serve->engine),
                                              .is_fixed = !serve->device->is_host};
-    serve->model.audit_interval = serve->config.audit;
     serve->model.trained_context = engine_shape(serve->engine)->train_context;
     return true;
 }
@@ -182,6 +181,7 @@ static void on_load(uv_work_t *work)
         .context = serve->config.context,
         .max_sequences = max_batch + (config->audit != 0), /* an audit's own */
         .max_passes = MAX_PASSES,
+        .audit_interval = config->audit,
         .max_batch_rows = chunk > max_batch ? chunk : max_batch,
         .max_logit_rows = max_batch > MIN_LOGIT_ROWS ? max_batch : MIN_LOGIT_ROWS,
         .n_threads = serve->config.threads,

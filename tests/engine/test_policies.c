@@ -127,6 +127,13 @@ Test(policies, presets)
     cr_assert(wish_apply(&(AttnWish){.preset = "hip-3k", .budget = 2000}, &own[0], &policy, &error));
     cr_expect_eq(policy.selection.stages[2].keep_tokens, 720, "whole sectors of what sink and recent range leave");
     cr_expect_eq(policy.selection.bypass, 2000);
+    cr_expect_eq(policy.selection.early_keep_tokens, 720, "early layers see no more than was asked for");
+    cr_assert(wish_apply(&(AttnWish){.preset = "hip-3k", .budget = 65536}, &own[0], &policy, &error));
+    const SelectStage *stages = policy.selection.stages;
+    cr_expect_eq(stages[2].keep_tokens, 65536 - 1280);
+    cr_expect(stages[1].keep_tokens == 2 * stages[2].keep_tokens && stages[0].keep_tokens == 2 * stages[1].keep_tokens,
+              "stages before the last leave it a choice");
+    cr_expect(policy_check(&policy, &error), "%s", error.text);
     cr_assert(wish_apply(&(AttnWish){.preset = "streaming-llm", .budget = 1000}, &own[0], &policy, &error));
     cr_expect(policy.selection.recent == 896 && policy.selection.bypass == 1000);
 }

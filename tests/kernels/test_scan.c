@@ -160,6 +160,12 @@ static double product(const Paged *paged, uint32_t row, uint32_t head, int64_t q
     return sum;
 }
 
+/* Chunk-indexed units of so many sectors stand at the number of the 256 tokens of the list that they are in. */
+static int64_t chunk_of(uint32_t unit, uint32_t unit_sectors)
+{
+    return unit * unit_sectors / 16;
+}
+
 /* Never less than any q k with the keys of a sector at one position (relative and chunk-indexed), whatever the type. */
 Test(test_scan, box_is_a_bound)
 {
@@ -174,7 +180,8 @@ Test(test_scan, box_is_a_bound)
             for (uint32_t u = 0; u < n; u++)
                 for (uint32_t key = units[u] * 16; key < units[u] * 16 + 16; key++)
                     for (uint32_t head = 0; head < 2; head++) {
-                        int64_t to = 769 + (positions == SCAN_CHUNK_INDEXED ? (int64_t)n - 1 - u : 0);
+                        int64_t chunks = chunk_of(n - 1, 1) - chunk_of(u, 1);
+                        int64_t to = 769 + (positions == SCAN_CHUNK_INDEXED ? chunks : 0);
                         double exact = product(paged, LAST, head, to - LAST, key, -(int64_t)key);
                         cr_assert_geq(scores[u], exact - 1e-4, "%s: unit %u", kv_type_info((KvType)type)->name, u);
                     }
@@ -183,7 +190,7 @@ Test(test_scan, box_is_a_bound)
     }
 }
 
-/* Exact: true positions, every sector at 0 with the query 769 behind, or unit i at i: by the definition, in fp64. */
+/* Exact: true positions, every sector at 0 with the query 769 behind, or chunks at their numbers: in fp64. */
 Test(test_scan, exact_by_hand)
 {
     Paged *paged = new_paged((PagedShape){KV_F32, 4, 2, 64, 8}, TOKENS, 5);
@@ -199,7 +206,8 @@ Test(test_scan, exact_by_hand)
                 for (uint32_t head = 0; head < 2; head++) {
                     int64_t start = key / 16 * 16, q_turn = 0, k_turn = 0;
                     if (positions == SCAN_RELATIVE) q_turn = 769 - LAST, k_turn = -start;
-                    if (positions == SCAN_CHUNK_INDEXED) q_turn = 769 + (int64_t)n - 1 - LAST, k_turn = u - start;
+                    if (positions == SCAN_CHUNK_INDEXED)
+                        q_turn = 769 + chunk_of(n - 1, 2) - LAST, k_turn = chunk_of(u, 2) - start;
                     highest = fmax(highest, product(paged, LAST, head, q_turn, key, k_turn));
                 }
             cr_assert_float_eq(scores[u], highest, 1e-4, "positions %d, unit %u", positions, u);

@@ -18,7 +18,7 @@ void kv_rig_shape(KvRig *rig, bool has_window)
             bool sees_all = !has_window || i / RIG_KV_HEADS == RIG_LAYERS - 1;
             rig->streams[p][i] = sees_all && (p == 1 ? i % 2 == 0 : i % 4 == 3);
         }
-        rig->roles[p] = (HeadRoles){names[p], rig->streams[p]};
+        rig->roles[p] = (HeadRoles){.name = names[p], .streams = rig->streams[p]};
         rig->policies[p] = (AttnPolicy){names[p], p ? &rig->roles[p] : NULL, 64 * (p % 2), 64 * p, 64};
     }
 }

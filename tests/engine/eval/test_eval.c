@@ -160,6 +160,13 @@ Test(test_eval, work_goes_on_where_it_ended, .init = name_file, .fini = remove_f
         cr_assert(x && x->right == y->right && x->log_prob_change.value == y->log_prob_change.value);
         cr_assert(!memcmp(&x->counts, &y->counts, sizeof x->counts));
     }
+    static const uint32_t longer[] = {LENGTH, LENGTH + 300};
+    EvalParams later = params;
+    later.lengths = longer;
+    later.n_lengths = 2;
+    Eval *more;
+    cr_assert(eval_new(&later, &more, &error), "lengths may join later: %s", error.text);
+    eval_free(more);
     eval_free(both);
     eval_free(fresh);
     free(before);
@@ -191,6 +198,54 @@ Test(test_eval, company_changes_no_answer)
         cr_assert(sum < 0 && sum == want, "%.17g, not %.17g", sum, want);
         eval_free(eval);
     }
+    engine_close(engine);
+}
+
+static const cJSON *answers_of(const Eval *eval)
+{
+    return cJSON_GetObjectItem(eval_report(eval)->results->root, "answers")->child;
+}
+
+/* Selection begins behind the question: it is more of the prompt, which is dense, and what is counted is the answer. */
+Test(test_eval, answers_to_prefilled_questions_are_decoded)
+{
+    Engine *engine = open_engine();
+    const char *few = "lserve-4k:budget=448:refresh=1";
+    EvalParams params = params_of(engine, few);
+    params.tasks = "passkey:repeats=1";
+    params.n_positions = 0;
+    Eval *decoded = measured(&params);
+    params.question_rows = ROWS_PREFILL;
+    Eval *prefilled = measured(&params);
+    const TaskSummary *all = summary_task(eval_report(decoded)->summary, few, params.tasks, LENGTH);
+    const TaskSummary *answers = summary_task(eval_report(prefilled)->summary, few, params.tasks, LENGTH);
+    cr_assert(answers->log_prob_change.value != 0 && answers->log_prob_change.value != all->log_prob_change.value);
+    cr_assert(answers->counts.select_bytes > 0 && answers->counts.kv_bytes < answers->counts.dense_bytes / 2);
+    cr_assert_lt(answers->counts.dense_bytes, all->counts.dense_bytes / 2);
+    eval_free(decoded);
+    eval_free(prefilled);
+    engine_close(engine);
+}
+
+/* Prompts by their numbers: those of one run, whoever measures which. */
+Test(test_eval, work_is_divided_by_prompts)
+{
+    Engine *engine = open_engine();
+    EvalParams params = params_of(engine, "dense");
+    params.tasks = "passkey:repeats=1";
+    params.n_positions = 0;
+    Eval *whole = measured(&params);
+    params.n_questions = params.per_haystack;
+    params.first_haystack = 1;
+    Eval *second = measured(&params);
+    const cJSON *want = answers_of(whole)->next, *got = answers_of(second);
+    cr_assert(want && got && !want->next && !got->next);
+    static const char *const same[] = {"haystack", "right", "log_probs", "needles"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        cr_assert(cJSON_Compare(cJSON_GetObjectItem(want, same[i]), cJSON_GetObjectItem(got, same[i]), true), "%s",
+                  same[i]);
+    eval_free(whole);
+    eval_free(second);
     engine_close(engine);
 }
 

@@ -27,6 +27,9 @@ Test(test_policy_spec, fields_change_what_they_name)
     cr_assert_str_eq(pages.text,
                      "lserve-4k:budget=1024:refresh=1:scan=exact:unit=16:prefill_from=all:positions=packed");
     cr_assert_str_eq(parse("dense:roles=half").roles, "half");
+    const Selection early = parse("hip-3k:early=2:early_keep=all:missing=0.125").policy.selection;
+    cr_assert(early.early_layers == 3 && early.early_keep_tokens == PLAN_ALL && early.max_missing_mass == 0.125);
+    cr_assert_eq(parse("hip-3k:early=64").policy.selection.early_layers, UINT64_MAX);
     cr_assert_eq(parse("lserve-4k:budget=1024:bypass=2048").policy.selection.bypass, 2048);
 }
 

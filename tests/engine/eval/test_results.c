@@ -57,6 +57,21 @@ Test(test_results, a_file_gives_back_what_was_measured, .init = name_file, .fini
     cJSON_Delete(identity);
 }
 
+/* What is broken is told, not kept as a number. */
+Test(test_results, what_is_not_finite_is_refused)
+{
+    Results results = results_maker_new();
+    const double good[] = {0.5, 0.25}, bad[] = {0.5, NAN};
+    const RecallCell recall = {"pages", 500, 0, 1, 1, (double)INFINITY, 1, 0.25};
+    const EstimatesCell estimates = {"pages", 500, 2, good, bad};
+    cr_assert_not(results_add_estimates(&results, &estimates, &error));
+    cr_expect(error.code == ERR_NON_FINITE && strstr(error.text, "'pages'") && strstr(error.text, "'missing'"), "%s",
+              error.text);
+    cr_assert_not(results_add_recall(&results, &recall, &error));
+    cr_expect_not(results_has_recall(&results, "pages", 500) || results_has_estimates(&results, "pages", 500));
+    results_done(&results);
+}
+
 Test(test_results, where_there_is_no_file_all_is_new, .init = name_file, .fini = remove_file)
 {
     Results results;

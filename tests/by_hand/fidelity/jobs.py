@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured for docs/fidelity.md: jobs of `longwave eval` and `longwave calibrate`, the most important first.
+
+A job is one process. Its file in the folder of results is eval's own --resume file, so that work that was broken off
+goes on where it ended. `base`: another job whose dense answers it starts from. `needs`: jobs whose files it looks at.
+"""
+
+TASKS = {"smollm2": ["passkey:repeats=6:near=0", "multikey:repeats=8:near=0", "words:repeats=12:near=0:needles=5"]}
+GEMMA_TRIES = ["passkey:repeats=6:near=0", "passkey:repeats=12:near=0:needles=10", "multikey:repeats=8:near=0",
+               "kv:repeats=8:near=0", "kv:repeats=4:needles=5", "words:repeats=12:near=0:needles=5",
+               "variables:hops=0:repeats=8", "words:repeats=24:near=0:needles=3"]
+MODELS = {"smollm2": "smollm2.gguf", "gemma": "gemma.gguf"}
+PER_HAYSTACK = 25
+EXPLORED = range(4)       # haystacks of every cell: 100 questions of each task
+CERTIFIED = range(4, 24)  # others, of the policies that may become a default: 500
+LENGTH = 8192
+
+# Policies that read prompts alike stand together: each line is a job a prompt.
+GRID = {
+    "pages": ["lserve-4k:budget=1024", "lserve-4k:budget=2048", "lserve-4k", "quest",
+              "lserve-4k:budget=2048:unit=16:refresh=1", "lserve-4k:budget=2048:k_decode=4",
+              "lserve-4k:budget=2048:missing=0.05"],
+    "exact": ["oracle:budget=1024", "oracle:budget=2048", "random", "dense:k_decode=2"],
+    "wave": ["dense:k=1", "dense:k=2", "dense:k=4", "dense:k=8"],
+    "stream": ["dense:roles=r25", "dense:roles=r50", "lserve-4k:budget=2048:roles=r50",
+               "lserve-4k:roles=r50:k_decode=4"],
+    "hip": ["hip-3k", "hip-5k", "hip-3k:k=2"],
+    "others": ["streaming-llm", "vertical-slash"],
+}
+# Of the default: at most a quarter of the bytes at 8K.
+LIST = "unit=16:refresh=1"
+CANDIDATES = {"a": ["dense:roles=n75:k_decode=4", "dense:roles=n80"],
+              "b": [f"lserve-4k:roles=n60:{LIST}", f"lserve-4k:roles=n60:{LIST}:scan=center",
+                    f"lserve-4k:roles=n60:{LIST}:k_decode=4"],
+              "c": [f"lserve-4k:budget=5120:roles=n70:{LIST}", f"lserve-4k:budget=3072:roles=n50:{LIST}"],
+              "d": [f"lserve-4k:budget=6144:roles=n70:{LIST}:k_decode=4", "dense:roles=n75:k_decode=2"]}
+OLDER = ["dense:roles=r80", f"lserve-4k:budget=3072:roles=r50p:{LIST}"]
+# Share of the heads that stream, their sink and recent range; prompts are read densely up to 8K.
+MADE_ROLES = {"n50": (0.5, 128, 256), "n60": (0.6, 128, 256), "n70": (0.7, 128, 256), "n75": (0.75, 128, 256),
+              "n80": (0.8, 128, 256)}
+
+
+class Job:
+    def __init__(self, name, model, args, threads=1, base=None, needs=(), roles=(), command="eval"):
+        self.name, self.model, self.args, self.threads = name, model, args, threads
+        self.base, self.needs, self.roles, self.command = base, tuple(needs), tuple(roles), command
+
+
+def roles_of(policies):
+    return sorted({part[6:] for policy in policies for part in policy.split(":") if part.startswith("roles=")})
+
+
+def ask(name, model, task, haystack, policies, rows="prefill", length=None, more=(), **rest):
+    args = ["--lengths", str(length or LENGTH), "--positions", "0", "--questions", str(PER_HAYSTACK), "--per-haystack",
+            str(PER_HAYSTACK), "--first-haystack", str(haystack), "--question-rows", rows, "--tasks", task,
+            "--policies", ",".join(policies) or "dense", *more]
+    return Job(name, model, args, roles=roles_of(policies), **rest)
+
+
+def rows(name, model, policies, **rest):
+    args = ["--lengths", str(LENGTH), "--questions", "0", "--positions", "6", "--rows", "64", "--text", "text.txt",
+            "--policies", ",".join(policies)]
+    return Job(name, model, args, roles=roles_of(policies), **rest)
+
+
+def calibrate(name, model, tasks, threads):
+    args = ["--length", str(LENGTH), "--prompts", "1", "--per-haystack", "25", "--seed", "1", "--tasks", ",".join(tasks),
+            "--sparsity", "0.8", "--recent-prefill", "8192", "--lengths", "none", "--output", f"{name}.json"]
+    return Job(name, model, args, threads=threads, command="calibrate")
+
+
+def cells(model, tasks, haystacks, groups, mode, label="", more=(), needs=()):
+    """The dense answers of a cell come first; all groups of it begin with them."""
+    for haystack in haystacks:
+        for t, task in enumerate(tasks):
+            at = f"{model}-{label}{mode}-{t}-{haystack}"
+            yield ask(f"{at}-dense", model, task, haystack, [], mode, more=more, needs=needs)
+            for group, policies in groups.items():
+                yield ask(f"{at}-{group}", model, task, haystack, policies, mode, more=more, base=f"{at}-dense",
+                          needs=(*needs, f"{at}-dense"))
+
+
+def beyond():
+    """SmolLM2 was trained for 8K: positions that it knows, moved or stretched, against its own."""
+    task_list = TASKS["smollm2"][:2]
+    for length, haystacks, threads in ((16384, range(2), 2), (32768, range(1), 4)):
+        factor = length // 8192
+        for haystack in haystacks:
+            for t, task in enumerate(task_list):
+                at = f"smollm2-beyond-{length}-{t}-{haystack}"
+                base = f"{at}-plain"
+                yield ask(base, "smollm2", task, haystack, ["streaming-llm"], length=length, threads=threads)
+                yield ask(f"{at}-ntk", "smollm2", task, haystack, [], length=length, more=["--rope", f"ntk={factor}"],
+                          threads=threads)
+                for group in (["hip-3k"], ["self-extend", "hip-3k-flash"], ["hip-5k"]):
+                    yield ask(f"{at}-{group[0]}", "smollm2", task, haystack, group, length=length, base=base,
+                              needs=[base], threads=threads)
+
+
+def fixed():
+    """All that can be said before anything is measured, in the order of what is missed most."""
+    smollm2 = TASKS["smollm2"]
+    yield calibrate("calibrate-smollm2", "smollm2", smollm2, 8)
+    for t, task in enumerate(GEMMA_TRIES):
+        yield ask(f"gemma-try-{t}", "gemma", task, 0, [])
+    yield from cells("smollm2", smollm2, EXPLORED, GRID | {"older": OLDER}, "prefill")
+    yield rows("smollm2-rows-wave", "smollm2", GRID["wave"])
+    yield rows("smollm2-rows-lists", "smollm2", ["lserve-4k:budget=2048", "lserve-4k", "hip-3k", "oracle:budget=2048"])
+    decoded = {"default": ["dense:roles=r80", "dense:roles=r50", "oracle:budget=2048", "lserve-4k:budget=2048",
+                           "lserve-4k:budget=2048:unit=16:refresh=1"]}
+    yield from cells("smollm2", smollm2, EXPLORED, decoded, "decode")
+    yield from beyond()
