@@ -47,20 +47,25 @@ void capacity_done(Capacity *capacity)
 
 uint64_t capacity_sequence_bytes(const Capacity *capacity, uint32_t n_tokens)
 {
+    return kv_classes_need_bytes(&capacity->classes, 0, n_tokens, 1);
+}
+
+static uint64_t reading_bytes(const Capacity *capacity, uint32_t n_tokens)
+{
     return kv_classes_need_bytes(&capacity->classes, 0, n_tokens, capacity->max_rows);
 }
 
 uint64_t capacity_sequences(const Capacity *capacity, uint64_t bytes, uint32_t n_tokens)
 {
-    uint64_t need = capacity_sequence_bytes(capacity, n_tokens);
-    return need ? bytes / need : 0;
+    uint64_t first = reading_bytes(capacity, n_tokens), each = capacity_sequence_bytes(capacity, n_tokens);
+    return !each || bytes < first ? 0 : 1 + (bytes - first) / each;
 }
 
 uint32_t capacity_longest(const Capacity *capacity, uint64_t bytes, uint32_t limit)
 {
     uint32_t fits = 0;
     for (uint32_t step = 1u << 31; step; step >>= 1)
-        if (step <= limit - fits && capacity_sequence_bytes(capacity, fits + step) <= bytes) fits += step;
+        if (step <= limit - fits && reading_bytes(capacity, fits + step) <= bytes) fits += step;
     return fits;
 }
 

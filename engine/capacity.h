@@ -25,9 +25,9 @@ typedef struct Capacity {
 LW_CHECK bool capacity_init(const CapacityParams *params, Capacity *ret_capacity, Error *error);
 void capacity_done(Capacity *capacity);
 
-/* Bytes of keys, values and bounds that a sequence of n tokens takes at most. */
+/* Bytes of keys, values and bounds of a sequence of n tokens that writes one after another. */
 uint64_t capacity_sequence_bytes(const Capacity *capacity, uint32_t n_tokens);
-/* Sequences of n tokens that the bytes hold. */
+/* Sequences of n tokens that the bytes hold, while the prompt of one of them is read in passes of max_rows. */
 uint64_t capacity_sequences(const Capacity *capacity, uint64_t bytes, uint32_t n_tokens);
 /* Tokens of the longest sequence that they hold, up to a limit. */
 uint32_t capacity_longest(const Capacity *capacity, uint64_t bytes, uint32_t limit);

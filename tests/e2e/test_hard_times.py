@@ -55,6 +55,9 @@ WRONG_TEXTS = {
     "host": ["no.such.host.invalid", "unix:" + "x" * 150, "unix:/none/socket"],
     "api_key_file": ["/none", "/dev/null", "credential:none"],
     "session_dir": ["/none", "/dev/null"],
+    "cors_origins": ["nonsense"],
+    "tool_format": ["nonsense"],
+    "reasoning_format": ["nonsense"],
 }
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The metrics page: names that others look for, values that add up, and what Prometheus' own check says of it."""
+import pathlib
 import re
 import shutil
 import subprocess
@@ -43,6 +44,14 @@ def test_values_add_up(smollm2):
     usage = smollm2.post(COMPLETIONS, fields)[1]["usage"]
     smollm2.wait_metric("vllm:prefix_cache_hits_total",
                         lambda value: value == hits + usage["prompt_tokens_details"]["cached_tokens"])
+
+
+def test_alert_rules_ask_for_what_there_is(smollm2):
+    page = smollm2.request("GET", "/metrics")[2].decode()
+    names = set(re.findall(r"^# TYPE (\S+) ", page, re.M))
+    rules = (pathlib.Path(__file__).parents[2] / "deploy" / "prometheus" / "longwave_rules.yml").read_text(encoding="utf-8")
+    asked = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\b(?:vllm:|longwave_)\w+", rules)}
+    assert len(asked) >= 8 and asked <= names, asked - names
 
 
 if shutil.which("promtool"):  # tests/bars/metrics installs it
