@@ -65,7 +65,7 @@ Test(grammar_mask, random_grammars_take_what_their_nodes_take)
 /* Tokens of one to five letters, some of them twice, every byte alone, and some without any. */
 static GrammarVocab *random_vocab(uint64_t *random, uint32_t n)
 {
-    uint8_t bytes[4096 * 8];
+    uint8_t bytes[4096 * 52];
     size_t first[4097], n_bytes = 0;
     cr_assert_leq(n, 4096);
     for (uint32_t id = 0; id < n; id++) {
@@ -74,8 +74,9 @@ static GrammarVocab *random_vocab(uint64_t *random, uint32_t n)
             bytes[n_bytes++] = (uint8_t)id;
             continue;
         }
-        for (uint64_t left = rig_random(random) % 6; left > 0; left--)
-            bytes[n_bytes++] = letters[rig_random(random) % N_COMMON];
+        uint64_t left = rig_random(random) % 6, run = rig_random(random) % 40 ? 0 : rig_random(random) % 45;
+        for (; run > 0; run--) bytes[n_bytes++] = (uint8_t)('a' + run % 2); /* longer than states are alike */
+        for (; left > 0; left--) bytes[n_bytes++] = letters[rig_random(random) % N_COMMON];
     }
     first[n] = n_bytes;
     GrammarVocab *vocab;
@@ -151,6 +152,28 @@ Test(grammar_mask, masks_of_json_have_the_tokens_that_can_be_pushed)
         matcher_free(matcher);
     }
     grammar_rig_done(&rig);
+    grammar_vocab_free(vocab);
+}
+
+Test(grammar_mask, states_that_are_alike_share_their_masks)
+{
+    uint64_t random = 5;
+    GrammarVocab *vocab = random_vocab(&random, 4000);
+    static const char *const grammars[] = {
+        "root ::= \"\\\"\" [a-c{\\u00e9]{2,90} \"\\\"\" (\"a\" | \"{{\")",
+        "root ::= char{0,75} \"\\\"\" char{40,80} \"\\\"\"\nchar ::= [^\"{] | \"{\" [a-c]",
+        "root ::= (e? [ab]){0,70}\ne ::= \"{\" [abc]{0,40} \"\\\"\" | \"\"",
+    };
+    for (size_t i = 0; i < sizeof grammars / sizeof *grammars; i++) {
+        GrammarRig rig;
+        grammar_rig_gbnf(&rig, grammars[i], vocab);
+        for (uint32_t walk = 0; walk < 6; walk++) {
+            GrammarMatcher *matcher = grammar_rig_matcher(&rig);
+            for (uint32_t j = 0; j < 12 && check_mask(&rig, matcher, vocab, &random); j++) continue;
+            matcher_free(matcher);
+        }
+        grammar_rig_done(&rig);
+    }
     grammar_vocab_free(vocab);
 }
 

@@ -65,7 +65,8 @@ bool automaton_make(Automaton *automaton, const GrammarBuilder *builder, Grammar
     uint32_t *todo = calloc(builder->n_rules, sizeof *todo), n_todo = 1;
     bool *is_listed = calloc(builder->n_rules, sizeof *is_listed);
     made.starts = malloc(builder->n_rules * sizeof *made.starts);
-    bool ok = todo && is_listed && made.starts;
+    made.may_be_empty = calloc(builder->n_rules, sizeof *made.may_be_empty);
+    bool ok = todo && is_listed && made.starts && made.may_be_empty;
     if (!ok) (void)error_set(error, ERR_NO_MEMORY, "no memory for %u rules", builder->n_rules);
     for (uint32_t i = 0; ok && i < builder->n_rules; i++) made.starts[i] = AUTOMATON_NO_STATE;
     if (ok) {
@@ -77,7 +78,7 @@ bool automaton_make(Automaton *automaton, const GrammarBuilder *builder, Grammar
         ok = make_rule(&made, builder, &nfa, todo[i], i == 0, error);
         if (ok) find_calls(&made, first_call, is_listed, todo, &n_todo);
     }
-    ok = ok && automaton_check(&made, builder, root, error);
+    ok = ok && automaton_check(&made, builder, root, error) && automaton_find_alike(&made, error);
     nfa_done(&nfa);
     free(todo);
     free(is_listed);
@@ -98,12 +99,14 @@ void automaton_done(Automaton *automaton)
     free(automaton->tokens);
     free(automaton->starts);
     free(automaton->rule_of);
+    free(automaton->may_be_empty);
+    free(automaton->alike);
     *automaton = (Automaton){0};
 }
 
 size_t automaton_size_bytes(const Automaton *automaton)
 {
-    return automaton->max_states * (sizeof *automaton->states + sizeof *automaton->rule_of) +
+    return automaton->max_states * (sizeof *automaton->states + sizeof *automaton->rule_of + sizeof *automaton->alike) +
            automaton->max_bytes * sizeof *automaton->bytes +
            (automaton->max_calls + automaton->max_tokens) * sizeof *automaton->calls +
            automaton->n_rules * sizeof *automaton->starts;

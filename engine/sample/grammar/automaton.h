@@ -27,8 +27,10 @@ typedef struct Automaton {
     ValueEdge *calls, *tokens;
     uint32_t n_states, n_bytes, n_calls, n_tokens;
     uint32_t max_states, max_bytes, max_calls, max_tokens;
-    uint32_t *starts;  /* [n_rules] the state where a rule begins; AUTOMATON_NO_STATE: it has none */
-    uint32_t *rule_of; /* [n_states] */
+    uint32_t *starts;   /* [n_rules] the state where a rule begins; AUTOMATON_NO_STATE: it has none */
+    uint32_t *rule_of;  /* [n_states] */
+    bool *may_be_empty; /* [n_rules] */
+    uint32_t *alike;    /* [n_states] the first state that no text of AUTOMATON_ALIKE_BYTES tells from it */
     uint32_t n_rules;
     uint32_t class_of[256]; /* bytes of one class are on the same edges everywhere */
     uint32_t n_classes;
@@ -36,8 +38,9 @@ typedef struct Automaton {
 } Automaton;
 
 #define AUTOMATON_NO_STATE UINT32_MAX
+enum { AUTOMATON_ALIKE_BYTES = 32 };
 
-/* The automaton of all rules from root on, the last of the builder; the errors name a rule. */
+/* The automaton of all rules from root on, whose states are the first; the errors name a rule. */
 LW_CHECK bool automaton_make(Automaton *automaton, const GrammarBuilder *builder, GrammarRule root, Error *error);
 void automaton_done(Automaton *automaton);
 size_t automaton_size_bytes(const Automaton *automaton);
@@ -49,6 +52,7 @@ bool automaton_is_bare(const Automaton *automaton, uint32_t state);
 /* Adds the states of one rule; *ret_start: its first. */
 LW_CHECK bool automaton_add_rule(Automaton *automaton, const Nfa *nfa, uint32_t start, uint32_t end,
                                  uint32_t *ret_start, Error *error);
+LW_CHECK bool automaton_find_alike(Automaton *automaton, Error *error);
 LW_CHECK bool automaton_count_steps(Automaton *automaton, uint64_t n, Error *error);
 /* Removes edges that lead to no end; the root has a text; no rule begins with itself. */
 LW_CHECK bool automaton_check(Automaton *automaton, const GrammarBuilder *builder, GrammarRule root, Error *error);

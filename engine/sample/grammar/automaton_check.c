@@ -148,6 +148,9 @@ bool automaton_check(Automaton *automaton, const GrammarBuilder *builder, Gramma
          check_recursion(&check, builder, error);
     if (ok && !rule_has(&check, check.ends, root))
         ok = error_set(error, ERR_SCHEMA, "no text ever ends by this grammar");
+    for (uint32_t rule = 0; ok && rule < automaton->n_rules; rule++)
+        automaton->may_be_empty[rule] =
+            automaton->starts[rule] != AUTOMATON_NO_STATE && rule_has(&check, check.is_empty, rule);
     if (ok) drop_dead_edges(&check);
     free(check.ends);
     free(check.is_empty);

@@ -8,9 +8,13 @@ bool grammar_compile(GrammarBuilder *builder, GrammarNode root, const GrammarVoc
                      Error *error)
 {
     builder->place[0] = '\0';
-    GrammarRule rule = grammar_rule_new(builder, "text");
-    grammar_define(builder, rule, root);
     if (!grammar_is_sound(builder, error)) return false;
+    GrammarRule rule = builder->nodes[root].a;
+    if (builder->nodes[root].kind != NODE_RULE) {
+        rule = grammar_rule_new(builder, "text");
+        grammar_define(builder, rule, root);
+        if (!grammar_is_sound(builder, error)) return false;
+    }
     Grammar *grammar = calloc(1, sizeof *grammar);
     if (!grammar) return error_set(error, ERR_NO_MEMORY, "no memory for a grammar");
     atomic_init(&grammar->n_refs, 1);

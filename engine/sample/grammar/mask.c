@@ -13,8 +13,10 @@ static bool no_memory(Error *error)
 
 typedef struct Walk {
     uint64_t *words;    /* tokens that are allowed are added */
-    uint32_t max_nodes; /* 0: no limit */
-    uint32_t *exits;    /* [max_exits] */
+    uint32_t max_depth; /* of the nodes visited */
+    uint32_t n_nodes;   /* visited so far */
+    uint32_t max_nodes;
+    uint32_t *exits; /* [max_exits] */
     uint32_t n_exits, max_exits;
     bool is_cut; /* a limit was reached: words are not complete */
 } Walk;
@@ -29,13 +31,13 @@ static void allow(const GrammarVocab *vocab, const TrieNode *node, uint64_t *wor
 static bool walk_below(Run *run, Walk *walk, uint32_t from, uint32_t spot, Error *error)
 {
     const GrammarVocab *vocab = run->vocab;
-    uint32_t *path = run->masks.path, end = vocab->nodes[from].after, n = 0;
+    uint32_t *path = run->masks.path, end = vocab->nodes[from].after, n_before = walk->n_nodes;
     path[vocab->nodes[from].depth] = spot;
-    for (uint32_t i = from + 1; i < end; n++) {
+    for (uint32_t i = from + 1; i < end; walk->n_nodes++) {
         const TrieNode *node = &vocab->nodes[i];
         uint32_t before = path[node->depth - 1], next = run_known(run, before, node->byte);
         if (next == SPOT_UNKNOWN && !run_byte(run, before, node->byte, &next, error)) return false;
-        if (walk->max_nodes && n == walk->max_nodes) {
+        if (walk->n_nodes == walk->max_nodes) {
             walk->is_cut = true;
             break;
         }
@@ -45,16 +47,17 @@ static bool walk_below(Run *run, Walk *walk, uint32_t from, uint32_t spot, Error
         }
         path[node->depth] = next;
         allow(vocab, node, walk->words);
-        if (run->spots[next].opens && node->after > i + 1) {
+        bool goes_on = node->after > i + 1 && node->depth < walk->max_depth;
+        if (run->spots[next].opens && goes_on) {
             if (walk->n_exits == walk->max_exits) {
                 walk->is_cut = true;
                 break;
             }
             walk->exits[walk->n_exits++] = i;
         }
-        i = run->spots[next].n ? i + 1 : node->after;
+        i = run->spots[next].n && goes_on ? i + 1 : node->after;
     }
-    run->masks.n_visited += n;
+    run->masks.n_visited += walk->n_nodes - n_before;
     return true;
 }
 
@@ -104,7 +107,8 @@ static bool reserve_top(Masks *masks, Error *error)
 static bool fill_top(Run *run, TopMask *top, bool is_whole, Error *error)
 {
     uint32_t spot;
-    Walk walk = {.max_exits = is_whole ? 0 : MASK_MAX_EXITS};
+    Walk walk = {
+        .max_depth = AUTOMATON_ALIKE_BYTES, .max_nodes = UINT32_MAX, .max_exits = is_whole ? 0 : MASK_MAX_EXITS};
     walk.words = calloc(run->vocab->n_words, sizeof *walk.words);
     walk.exits = malloc((walk.max_exits + 1) * sizeof *walk.exits);
     bool ok = walk.words && walk.exits;
@@ -152,51 +156,73 @@ static bool find_top(Run *run, uint32_t stack, bool is_whole, const TopMask **re
     return true;
 }
 
-/* The first n states of a stack upon STACK_OPEN, or all of it when it has no more. *ret_rest: what is below them. */
+/*
+ * The first n states of a stack upon what is below, or all of it when it has no more, each as the first of those alike.
+ * *ret_rest: what is below them.
+ */
 static bool cut_top(Run *run, uint32_t stack, uint32_t n, uint32_t *ret_top, uint32_t *ret_rest, Error *error)
 {
-    uint32_t states[MASK_MAX_TOP], at = stack, top = STACK_OPEN;
-    for (uint32_t i = 0; i < n; i++) {
-        if (at <= STACK_OPEN) break;
-        states[i] = run->stacks[at].state;
+    uint32_t states[MASK_MAX_TOP], at = stack, n_states = 0;
+    while (n_states < n && at > STACK_OPEN) {
+        states[n_states++] = run->automaton->alike[run->stacks[at].state];
         at = run->stacks[at].below;
     }
-    *ret_rest = at;
-    if (at <= STACK_OPEN) {
-        *ret_top = stack;
-        return true;
-    }
-    for (uint32_t i = n; i-- > 0;)
-        if (!run_stack(run, states[i], top, &top, error)) return false;
+    uint32_t top = at == STACK_END ? STACK_END : STACK_OPEN;
+    while (n_states > 0)
+        if (!run_stack(run, states[--n_states], top, &top, error)) return false;
     *ret_top = top;
+    *ret_rest = at;
     return true;
 }
 
-/* The tokens that leave the top, as far as what is below goes along. */
-static bool walk_exits(Run *run, const TopMask *top, uint32_t rest, uint64_t *words, Error *error)
+/* The tokens that leave the top, as far as what is below goes along. *ret_is_cut: they are too many. */
+static bool walk_exits(Run *run, const TopMask *top, uint32_t rest, uint64_t *words, bool *ret_is_cut, Error *error)
 {
-    Walk walk = {.words = words};
+    Walk walk = {.words = words, .max_depth = UINT32_MAX, .max_nodes = MASK_MAX_BELOW};
     uint32_t spot;
+    *ret_is_cut = false;
     if (rest <= STACK_OPEN || !top->n_exits) return true;
     if (!run_spot_from(run, rest, &spot, error)) return false;
-    if (spot == SPOT_DEAD) return true;
-    for (uint32_t i = 0; i < top->n_exits; i++)
+    for (uint32_t i = 0; i < top->n_exits && spot != SPOT_DEAD && !walk.is_cut; i++)
         if (!walk_below(run, &walk, top->exits[i], spot, error)) return false;
+    *ret_is_cut = walk.is_cut;
     return true;
 }
 
+/* Too many tokens leave it, so it says nothing. */
+static void drop_top(Run *run, uint32_t stack)
+{
+    Masks *masks = &run->masks;
+    TopMask *top = &masks->tops[*id_table_find(&masks->by_stack, hash_id(stack), is_same_top, masks, &stack) - 1];
+    masks->top_bytes -= run->vocab->n_words * sizeof *top->words + top->n_exits * sizeof *top->exits;
+    free(top->words);
+    free(top->exits);
+    *top = (TopMask){.stack = stack};
+}
+
+static void add_words(const Run *run, const TopMask *top, uint64_t *words)
+{
+    for (uint32_t i = 0; i < run->vocab->n_words; i++) words[i] |= top->words[i];
+}
+
+/* The tokens of one stack, up to AUTOMATON_ALIKE_BYTES. */
 static bool add_stack(Run *run, uint32_t stack, uint64_t *words, Error *error)
 {
-    const TopMask *top = NULL;
-    uint32_t cut = stack, rest = STACK_END;
-    for (uint32_t n = 1; n <= MASK_MAX_TOP; n++) {
+    const TopMask *top;
+    uint32_t cut, rest = stack;
+    bool is_cut = true;
+    for (uint32_t n = 1; n <= MASK_MAX_TOP && is_cut && rest > STACK_OPEN; n++) {
         if (!cut_top(run, stack, n, &cut, &rest, error) || !find_top(run, cut, rest == STACK_END, &top, error))
             return false;
-        if (top->words) break;
+        if (!top->words) continue;
+        add_words(run, top, words);
+        if (!walk_exits(run, top, rest, words, &is_cut, error)) return false;
+        if (is_cut) drop_top(run, cut);
     }
-    if (!top->words && !find_top(run, stack, true, &top, error)) return false;
-    for (uint32_t i = 0; i < run->vocab->n_words; i++) words[i] |= top->words[i];
-    return walk_exits(run, top, top->stack == stack ? STACK_END : rest, words, error);
+    if (!is_cut || rest <= STACK_OPEN) return true;
+    if (!find_top(run, stack, true, &top, error)) return false;
+    add_words(run, top, words);
+    return true;
 }
 
 /* ---- masks of spots ---- */
@@ -211,10 +237,23 @@ static void allow_tokens(const Run *run, uint32_t stack, uint64_t *words)
     }
 }
 
+/* Each of the long tokens by itself. */
+static bool add_long_tokens(Run *run, uint32_t spot, uint64_t *words, Error *error)
+{
+    const GrammarVocab *vocab = run->vocab;
+    for (uint32_t i = 0; i < vocab->n_long; i++) {
+        uint32_t id = vocab->long_tokens[i], at = spot;
+        for (size_t j = vocab->first[id]; j < vocab->first[id + 1] && at != SPOT_DEAD; j++)
+            if (!run_byte(run, at, vocab->bytes[j], &at, error)) return false;
+        if (at != SPOT_DEAD) words[id / 64] |= UINT64_C(1) << id % 64;
+    }
+    return true;
+}
+
 static bool fill_mask(Run *run, uint32_t spot, uint64_t *words, Error *error)
 {
     size_t n_bytes = run->vocab->n_words * sizeof *words;
-    Walk walk = {.words = words, .max_nodes = MASK_LIGHT_NODES};
+    Walk walk = {.words = words, .max_depth = UINT32_MAX, .max_nodes = MASK_LIGHT_NODES};
     memset(words, 0, n_bytes);
     if (!run->spots[spot].is_heavy && !walk_below(run, &walk, 0, spot, error)) return false;
     if (walk.is_cut || run->spots[spot].is_heavy) {
@@ -222,6 +261,7 @@ static bool fill_mask(Run *run, uint32_t spot, uint64_t *words, Error *error)
         memset(words, 0, n_bytes);
         for (uint32_t i = 0; i < run->spots[spot].n; i++)
             if (!add_stack(run, run->members[run->spots[spot].first + i], words, error)) return false;
+        if (!add_long_tokens(run, spot, words, error)) return false;
     }
     for (uint32_t i = 0; i < run->spots[spot].n; i++)
         allow_tokens(run, run->members[run->spots[spot].first + i], words);
@@ -271,30 +311,57 @@ static bool reads_much(const Automaton *automaton, uint32_t state)
     return n >= MANY_BYTES;
 }
 
-/* The top of one state; where that is not enough, of two, for all places that its rule is called from. */
-static bool warm_state(Run *run, uint32_t state, Error *error)
+typedef struct Warmth {
+    Run *run;
+    uint32_t *caller; /* [n_calls] the rule that each call stands in */
+    uint64_t *words;
+    uint32_t n_steps;
+} Warmth;
+
+/* The state upon a place that its rule returns to, and what is not known below that. */
+static bool warm_upon(Warmth *warmth, uint32_t state, uint32_t back, uint32_t below, Error *error)
 {
-    const Automaton *automaton = run->automaton;
-    const TopMask *top;
     uint32_t stack;
-    if (!run_stack(run, state, STACK_OPEN, &stack, error) || !find_top(run, stack, false, &top, error)) return false;
-    if (top->words) return true;
-    for (uint32_t i = 0; i < automaton->n_calls; i++) {
-        if (automaton->calls[i].value != automaton->rule_of[state]) continue;
-        if (automaton_is_bare(automaton, automaton->calls[i].to)) continue;
-        if (run->masks.n_visited > MASK_WARM_NODES) return true;
-        if (!run_stack(run, automaton->calls[i].to, STACK_OPEN, &stack, error) ||
-            !run_stack(run, state, stack, &stack, error) || !find_top(run, stack, false, &top, error))
-            return false;
+    if (back != AUTOMATON_NO_STATE && !run_stack(warmth->run, back, below, &below, error)) return false;
+    return run_stack(warmth->run, state, below, &stack, error) && add_stack(warmth->run, stack, warmth->words, error);
+}
+
+/* The state upon all places that the rule returns to; one that only ends is no place, those of its own rule are. */
+static bool warm_rule(Warmth *warmth, uint32_t state, uint32_t rule, uint32_t depth, Error *error)
+{
+    enum { MAX_DEPTH = 4, MAX_STEPS = 1 << 20 };
+    const Automaton *automaton = warmth->run->automaton;
+    if (rule == automaton->rule_of[0]) return warm_upon(warmth, state, AUTOMATON_NO_STATE, STACK_END, error);
+    for (uint32_t i = 0; i < automaton->n_calls && warmth->n_steps++ < MAX_STEPS; i++) {
+        const ValueEdge *call = &automaton->calls[i];
+        if (call->value != rule || warmth->run->masks.n_visited > MASK_WARM_NODES) continue;
+        bool ok = true;
+        if (!automaton_is_bare(automaton, call->to))
+            ok = warm_upon(warmth, state, call->to, STACK_OPEN, error);
+        else if (depth < MAX_DEPTH)
+            ok = warm_rule(warmth, state, warmth->caller[i], depth + 1, error);
+        if (!ok) return false;
     }
     return true;
 }
 
 bool mask_warm(Run *run, Error *error)
 {
-    for (uint32_t state = 0; state < run->automaton->n_states; state++) {
+    const Automaton *automaton = run->automaton;
+    Warmth warmth = {.run = run};
+    warmth.words = calloc(run->vocab->n_words, sizeof *warmth.words);
+    warmth.caller = calloc((size_t)automaton->n_calls + 1, sizeof *warmth.caller);
+    bool ok = warmth.words && warmth.caller;
+    if (!ok) (void)no_memory(error);
+    for (uint32_t state = 0; ok && state < automaton->n_states; state++)
+        for (uint32_t i = automaton->states[state].first_call; i < automaton->states[state + 1].first_call; i++)
+            warmth.caller[i] = automaton->rule_of[state];
+    for (uint32_t state = 0; ok && state < automaton->n_states; state++) {
         if (run->masks.n_visited > MASK_WARM_NODES || run->masks.top_bytes > RUN_MAX_TOP_BYTES / 2) break;
-        if (reads_much(run->automaton, state) && !warm_state(run, state, error)) return error->code != ERR_NO_MEMORY;
+        if (automaton->alike[state] == state && reads_much(automaton, state))
+            ok = warm_rule(&warmth, state, automaton->rule_of[state], 0, error);
     }
-    return true;
+    free(warmth.words);
+    free(warmth.caller);
+    return ok || error->code != ERR_NO_MEMORY;
 }

@@ -23,18 +23,21 @@ static bool try_step(Run *run, RunUser *user, StepFn step, const void *arg, Erro
     return run->is_full && run_compact(run, error) && step(run, user, arg, error);
 }
 
+static bool is_way(uint32_t spot, RunUser *user, Error *error)
+{
+    if (spot == SPOT_DEAD)
+        return error_set(error, ERR_INVALID, "the grammar has no such text, or more than %d ways to read it",
+                         SPOT_MAX_STACKS);
+    user->spot = spot;
+    return true;
+}
+
 static bool step_start(Run *run, RunUser *user, const void *arg, Error *error)
 {
     const uint32_t *state = arg;
-    uint32_t stack;
-    return run_stack(run, *state, STACK_END, &stack, error) && run_spot_from(run, stack, &user->spot, error);
-}
-
-static bool is_way(uint32_t spot, RunUser *user, Error *error)
-{
-    if (spot == SPOT_DEAD) return error_set(error, ERR_INVALID, "the grammar has no such text");
-    user->spot = spot;
-    return true;
+    uint32_t stack, spot;
+    return run_stack(run, *state, STACK_END, &stack, error) && run_spot_from(run, stack, &spot, error) &&
+           is_way(spot, user, error);
 }
 
 static bool step_byte(Run *run, RunUser *user, const void *arg, Error *error)

@@ -17,8 +17,8 @@ void matcher_copy(GrammarMatcher *matcher, const GrammarMatcher *from);
 LW_CHECK bool matcher_reset(GrammarMatcher *matcher, Error *error); /* to the beginning */
 
 /*
- * The text goes on with these bytes, or with this token. ERR_INVALID: that is no text of the grammar; ERR_TOO_LARGE:
- * more stacks than can be followed. After an error the matcher is where it was.
+ * The text goes on with these bytes, or with this token. ERR_INVALID: that is no text of the grammar, or one that can
+ * be read in too many ways at once; ERR_TOO_LARGE: it is nested too deeply. After an error the matcher is where it was.
  */
 LW_CHECK bool matcher_push_bytes(GrammarMatcher *matcher, const uint8_t *bytes, size_t n, Error *error);
 LW_CHECK bool matcher_push_token(GrammarMatcher *matcher, uint32_t id, Error *error);

@@ -168,14 +168,20 @@ static bool find_spot(Run *run, const SpotKey *key, uint32_t *ret_spot, Error *e
     return true;
 }
 
-static bool put(Run *run, uint32_t stack, Error *error)
+static void put(Run *run, uint32_t stack)
 {
     for (uint32_t i = 0; i < run->n_closure; i++)
-        if (run->closure[i] == stack) return true;
+        if (run->closure[i] == stack) return;
     if (run->n_closure == SPOT_MAX_STACKS)
-        return error_set(error, ERR_TOO_LARGE, "the text can be read in more than %d ways at once", SPOT_MAX_STACKS);
-    run->closure[run->n_closure++] = stack;
-    return true;
+        run->has_overflown = true;
+    else
+        run->closure[run->n_closure++] = stack;
+}
+
+static void begin_closure(Run *run)
+{
+    run->n_closure = 0;
+    run->has_overflown = false;
 }
 
 /* What the state on top calls, upon where it returns to. A state that only ends needs no place on the stack. */
@@ -186,9 +192,8 @@ static bool put_calls(Run *run, Stack stack, Error *error)
     for (uint32_t i = at[0].first_call; i < at[1].first_call; i++) {
         uint32_t below = stack.below, called, back = automaton->calls[i].to;
         if (!automaton_is_bare(automaton, back) && !run_stack(run, back, stack.below, &below, error)) return false;
-        if (!run_stack(run, automaton->starts[automaton->calls[i].value], below, &called, error) ||
-            !put(run, called, error))
-            return false;
+        if (!run_stack(run, automaton->starts[automaton->calls[i].value], below, &called, error)) return false;
+        put(run, called);
     }
     return true;
 }
@@ -212,9 +217,11 @@ static bool close_spot(Run *run, uint32_t *ret_spot, Error *error)
             key.may_end = true;
         else if (stack.below == STACK_OPEN)
             key.opens = true;
-        else if (!put(run, stack.below, error))
-            return false;
+        else
+            put(run, stack.below);
     }
+    *ret_spot = SPOT_DEAD;
+    if (run->has_overflown) return true;
     for (uint32_t i = 0; i < run->n_closure; i++) {
         const AutomatonState *at = &automaton->states[run->stacks[run->closure[i]].state];
         bool reads = at[0].first_byte < at[1].first_byte || at[0].first_token < at[1].first_token;
@@ -231,8 +238,9 @@ bool run_spot_alone(Run *run, uint32_t stack, uint32_t *ret_spot, Error *error)
 
 bool run_spot_from(Run *run, uint32_t stack, uint32_t *ret_spot, Error *error)
 {
-    run->n_closure = 0;
-    return put(run, stack, error) && close_spot(run, ret_spot, error);
+    begin_closure(run);
+    put(run, stack);
+    return close_spot(run, ret_spot, error);
 }
 
 /* ---- steps ---- */
@@ -250,7 +258,9 @@ static bool put_byte(Run *run, Stack stack, uint8_t byte, Error *error)
             high = middle;
     }
     if (low == at[1].first_byte || automaton->bytes[low].first > byte) return true;
-    return run_stack(run, automaton->bytes[low].to, stack.below, &next, error) && put(run, next, error);
+    if (!run_stack(run, automaton->bytes[low].to, stack.below, &next, error)) return false;
+    put(run, next);
+    return true;
 }
 
 /* Room for a row of the spot. */
@@ -270,7 +280,7 @@ bool run_byte(Run *run, uint32_t spot, uint8_t byte, uint32_t *ret_spot, Error *
     const Automaton *automaton = run->automaton;
     uint32_t next = run_known(run, spot, byte);
     if (next == SPOT_UNKNOWN) {
-        run->n_closure = 0;
+        begin_closure(run);
         for (uint32_t i = 0; i < run->spots[spot].n; i++)
             if (!put_byte(run, run->stacks[run->members[run->spots[spot].first + i]], byte, error)) return false;
         if (!close_spot(run, &next, error) || !make_row(run, spot, error)) return false;
@@ -283,15 +293,15 @@ bool run_byte(Run *run, uint32_t spot, uint8_t byte, uint32_t *ret_spot, Error *
 bool run_token(Run *run, uint32_t spot, uint32_t id, uint32_t *ret_spot, Error *error)
 {
     const Automaton *automaton = run->automaton;
-    run->n_closure = 0;
+    begin_closure(run);
     for (uint32_t i = 0; i < run->spots[spot].n; i++) {
         Stack stack = run->stacks[run->members[run->spots[spot].first + i]];
         const AutomatonState *at = &automaton->states[stack.state];
         for (uint32_t j = at[0].first_token; j < at[1].first_token; j++) {
             uint32_t next;
             if (automaton->tokens[j].value != id) continue;
-            if (!run_stack(run, automaton->tokens[j].to, stack.below, &next, error) || !put(run, next, error))
-                return false;
+            if (!run_stack(run, automaton->tokens[j].to, stack.below, &next, error)) return false;
+            put(run, next);
         }
     }
     return close_spot(run, ret_spot, error);

@@ -13,7 +13,7 @@ enum {
     STACK_END = 0,  /* below the root rule: when it ends, the text does */
     STACK_OPEN = 1, /* whatever is below: what is known of the top of a stack alone ends so */
     SPOT_UNKNOWN = 0,
-    SPOT_DEAD = 1, /* no stack reads the byte */
+    SPOT_DEAD = 1, /* no stack reads the byte, or more than SPOT_MAX_STACKS do */
     SPOT_MAX_STACKS = 512,
     RUN_MASK_SLOTS = 32,
     RUN_MAX_TOP_BYTES = 8 << 20,
@@ -70,7 +70,8 @@ typedef struct Run {
     IdTable by_stack, by_spot;
     uint32_t closure[SPOT_MAX_STACKS]; /* [n_closure] */
     uint32_t n_closure;
-    bool is_full; /* why something failed: run_compact may help */
+    bool has_overflown; /* the closure */
+    bool is_full;       /* why something failed: run_compact may help */
     Masks masks;
     RunUser *users;
 } Run;

@@ -62,6 +62,7 @@ static void fill_trie(GrammarVocab *vocab, const Text *texts, uint32_t n)
         }
         if (depth > vocab->max_depth) vocab->max_depth = depth;
         vocab->tokens[vocab->n_tokens++] = texts[i].id;
+        if (depth > AUTOMATON_ALIKE_BYTES) vocab->long_tokens[vocab->n_long++] = texts[i].id;
     }
     close_nodes(vocab, path, depth, 0);
     vocab->nodes[0].after = vocab->n_nodes;
@@ -78,7 +79,8 @@ static bool build_trie(GrammarVocab *vocab, Error *error)
         ok = n_nodes < UINT32_MAX;
         if (ok) vocab->nodes = calloc(n_nodes + 1, sizeof *vocab->nodes);
         vocab->tokens = calloc((size_t)n + 1, sizeof *vocab->tokens);
-        ok = ok && vocab->nodes && vocab->tokens;
+        vocab->long_tokens = calloc((size_t)n + 1, sizeof *vocab->long_tokens);
+        ok = ok && vocab->nodes && vocab->tokens && vocab->long_tokens;
         if (ok) fill_trie(vocab, texts, n);
     }
     free(texts);
@@ -143,6 +145,7 @@ void grammar_vocab_free(GrammarVocab *vocab)
     if (!vocab) return;
     free(vocab->nodes);
     free(vocab->tokens);
+    free(vocab->long_tokens);
     free(vocab->bytes);
     free(vocab->first);
     free(vocab);

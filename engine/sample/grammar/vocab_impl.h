@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The trie itself, for the walks of mask.c. */
 #pragma once
+#include "engine/sample/grammar/automaton.h"
 #include "engine/sample/grammar/vocab.h"
 
 typedef struct TrieNode {
@@ -15,6 +16,8 @@ struct GrammarVocab {
     TrieNode *nodes;           /* [n_nodes] in preorder, and one more, where all tokens end */
     uint32_t *tokens;          /* ids in the order of their nodes */
     uint32_t n_nodes, n_tokens, max_depth;
+    uint32_t *long_tokens; /* [n_long] ids of more than AUTOMATON_ALIKE_BYTES bytes */
+    uint32_t n_long;
     uint8_t *bytes; /* pieces, one behind the other */
     size_t *first;  /* [n_vocab + 1] */
 };
