@@ -101,7 +101,7 @@ static bool find_subset(Subsets *subsets, uint32_t *ret_id, Error *error)
     for (uint32_t i = 0; i < subsets->n_closure; i++)
         if (is_telling(subsets, subsets->closure[i])) subsets->closure[n++] = subsets->closure[i];
     if (!automaton_count_steps(subsets->automaton, subsets->n_closure, error) ||
-        !reserve(&subsets->members, &subsets->max_members, subsets->n_members, n, sizeof(uint32_t), error) ||
+        !reserve(&subsets->members, &subsets->max_members, subsets->n_members, n + 1, sizeof(uint32_t), error) ||
         !reserve(&subsets->list, &subsets->max, subsets->n, 1, sizeof(Subset), error))
         return false;
     uint32_t *members = &subsets->members[subsets->n_members];
@@ -150,7 +150,7 @@ static bool gather_edges(Subsets *subsets, uint32_t id, Error *error)
             subsets->edges[subsets->n_edges++] = subsets->nfa->edges[j];
         }
     }
-    qsort(subsets->edges, subsets->n_edges, sizeof(NfaEdge), compare_edges);
+    if (subsets->n_edges) qsort(subsets->edges, subsets->n_edges, sizeof(NfaEdge), compare_edges);
     return automaton_count_steps(subsets->automaton, subsets->n_edges, error);
 }
 
