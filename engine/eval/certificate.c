@@ -166,7 +166,7 @@ bool certificate_policy(const Certificate *certificate, PolicySpec *ret_spec, Er
     return true;
 }
 
-static bool write_text(const Certificate *c, Buffer *out, Error *error)
+bool certificate_write(const Certificate *c, Buffer *out, Error *error)
 {
     return buffer_printf(out, error,
                          "{\"longwave_certificate\": 1,\n \"model\": \"%016" PRIx64 "\",\n \"policy\": \"%s\",\n"
@@ -184,7 +184,7 @@ bool certificate_save(const char *model_path, const Certificate *certificate, Er
     buffer_init(&text, CERTIFICATE_MAX_BYTES);
     bool ok = is_plain(certificate->policy) && is_plain(certificate->kv_type);
     if (!ok) error_set(error, ERR_INVALID, "the certificate's policy is no plain name");
-    ok = ok && certificate_path(model_path, &path, error) && write_text(certificate, &text, error) &&
+    ok = ok && certificate_path(model_path, &path, error) && certificate_write(certificate, &text, error) &&
          certificate_parse(text.data, text.n, &check, error) && file_replace(path.data, text.data, text.n, error);
     buffer_done(&path);
     buffer_done(&text);

@@ -43,5 +43,7 @@ LW_CHECK bool certificate_parse(const char *text, size_t n, Certificate *ret_cer
  * with this fingerprint.
  */
 LW_CHECK bool certificate_load(const char *model_path, uint64_t model, Certificate *ret_certificate, Error *error);
+/* Its text, as certificate_parse takes it; strings are not escaped. */
+LW_CHECK bool certificate_write(const Certificate *certificate, Buffer *out, Error *error);
 /* Refuses what certificate_parse would. */
 LW_CHECK bool certificate_save(const char *model_path, const Certificate *certificate, Error *error);

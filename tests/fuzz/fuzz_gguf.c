@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GGUF files: any bytes give a file whose every value can be read, or an error that names the place; never a crash. */
 #include "engine/kv/kv_class.h"
+#include "engine/model/weights.h"
 #include "tests/support/gguf_open.h"
 
 #include <stdlib.h>
@@ -8,7 +9,20 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* What a model does first with a file: its dimensions, and from them memory sizes and angles. */
+static void bind(const ModelFamily *family, const ModelShape *shape, const Gguf *gguf)
+{
+    ModelWeights weights;
+    Error error = {0};
+    if (weights_bind(family, shape, gguf, (BindProgress){0}, &weights, &error)) {
+        volatile float sum = weights.output_norm[shape->n_embd - 1] + weights.layers[0].attn_norm[0];
+        (void)sum;
+        weights_done(&weights);
+    } else if (!error.text[0]) {
+        abort();
+    }
+}
+
+/* What a model does first with a file: its dimensions, from them memory sizes and angles, and its tensors. */
 static void read_model(const Gguf *gguf)
 {
     const ModelFamily *family;
@@ -24,6 +38,7 @@ static void read_model(const Gguf *gguf)
     free(theta);
     const KvTypes types = kv_types_all(KV_F32);
     if (kv_tokens_bytes(&shape, &types, shape.train_context) < kv_token_bytes(&shape, &types)) abort();
+    bind(family, &shape, gguf);
 }
 
 /* The same bytes as a first file and as a second: whatever they say of parts, the answer is a model or a place. */

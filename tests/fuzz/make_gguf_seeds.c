@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* make_gguf_seeds FOLDER: small GGUF files to start fuzzing from, made rather than committed as bytes. */
 #include "tests/support/gguf_writer.h"
+#include "tests/support/tiny_model.h"
 #include "tests/support/tiny_vocab.h"
 
 #include <stdio.h>
@@ -45,6 +46,26 @@ static void save_split(const char *folder)
         gguf_writer_done(&writer);
     }
     save_bytes(&bytes, folder, "split");
+    buffer_done(&bytes);
+}
+
+/* All that a model needs, as small as it gets. */
+static void save_model(const char *folder)
+{
+    Buffer bytes;
+    Error error;
+    TinyModel tiny = tiny_model_default();
+    tiny.n_layers = tiny.n_kv_heads = 1;
+    tiny.n_heads = 2;
+    tiny.n_embd = tiny.n_ff = 32;
+    tiny.type = tiny.embed_type = DTYPE_Q8_0;
+    tiny.qkv_bias = tiny.rope_freqs = true;
+    buffer_init(&bytes, 1 << 20);
+    if (!tiny_model_build(&tiny, &bytes, &error)) {
+        fprintf(stderr, "%s\n", error.text);
+        exit(1);
+    }
+    save_bytes(&bytes, folder, "model");
     buffer_done(&bytes);
 }
 
@@ -105,7 +126,10 @@ int main(int argc, char **argv)
     save(&writer, argv[1], "arrays");
     tiny_vocab_write(&writer, "llama-bpe", true);
     save(&writer, argv[1], "vocabulary");
+    tiny_vocab_write_spm(&writer);
+    save(&writer, argv[1], "spm_vocabulary");
     save_split(argv[1]);
+    save_model(argv[1]);
     gguf_writer_done(&writer);
     return 0;
 }

@@ -2,7 +2,8 @@
 /*
  * The protocol between loop and engine thread (scheduler/worker.c), written down as a machine of two threads whose
  * steps are single operations on what they share, and explored through every interleaving: submits, cancels that race
- * with the end, full event queues, sleep and wake on both sides, stop at any time. In no reachable state is a command
+ * with the end, a session whose disk works on a third thread, a deadline that may pass at any time, full event queues,
+ * sleep and wake on both sides, stop at any time. In no reachable state is a command
  * or event lost, is there more than one last event, or one behind it; and where nothing can move any more, everything
  * is answered. A plain program; ends with 'N passed, N failed'.
  */
@@ -12,13 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_REQUESTS = 2, MAX_COMMANDS = 3 * MAX_REQUESTS + 1, MAX_EVENTS = 4, N_TOKENS = 1 };
+enum { MAX_REQUESTS = 2, MAX_COMMANDS = 3 * MAX_REQUESTS + 2, MAX_EVENTS = 4, N_TOKENS = 1 };
 
-typedef enum { CMD_SUBMIT = 1, CMD_CANCEL = 5, CMD_STOP = 9 } CommandCode; /* + request */
-typedef enum { EV_STARTED = 1, EV_TOKEN = 5, EV_DONE = 9, EV_FAILED = 13, EV_STOPPED = 17 } EventCode;
+typedef enum { CMD_SUBMIT = 1, CMD_CANCEL = 5, CMD_STOP = 9, CMD_SESSION = 10 } CommandCode; /* + request */
+typedef enum { EV_STARTED = 1, EV_TOKEN = 5, EV_DONE = 9, EV_FAILED = 13, EV_STOPPED = 17, EV_SESSION = 21 } EventCode;
 
 /* In the scheduler. */
 typedef enum { AT_NONE, AT_WAITING, AT_RUNNING, AT_CLOSING } At;
+
+/* Of the one call; at the disk it is until the engine finds the work done. */
+typedef enum { CALL_NONE, CALL_QUEUED, CALL_AT_DISK, CALL_OVER } Call;
+typedef enum { DISK_IDLE, DISK_WORKS, DISK_IS_DONE } Disk; /* done: the engine is to be woken */
 
 typedef enum {
     E_TAKE,  /* pop a command, or go on when there is none */
@@ -26,6 +31,7 @@ typedef enum {
     E_FLUSH, /* before it computes: one event at a time */
     E_COMPUTE,
     E_SETTLE,   /* events again */
+    E_SESSION,  /* a slice of its work, or its event */
     E_WAKE,     /* the loop, if anything was pushed */
     E_ANNOUNCE, /* that it waits for room */
     E_SLEEP,
@@ -54,11 +60,14 @@ typedef struct State {
     bool has_stopped, stop_is_sent, says_stopped, stopped_is_out, saw_stopped;
     bool is_stalled, is_woken, is_async; /* shared */
     bool has_pushed, announced, refused, worked;
-    bool wakes; /* L_SEND comes from stop */
+    uint8_t call, disk;
+    bool session_is_sent, session_is_over; /* as the loop sees it */
+    bool session_is_stalled, time_is_over; /* of request 0 */
 } State;
 
 typedef struct Machine {
     uint8_t n_requests, event_room;
+    bool has_session, has_deadline;
     State *states; /* every state once */
     uint64_t n_states, max_states, *table;
     const char *wrong;
@@ -111,6 +120,33 @@ static bool flush_one(const Machine *m, State *s)
     return false;
 }
 
+/* The event of a call that is over; false: there is no room. */
+static bool end_session(const Machine *m, State *s)
+{
+    if (!push_event(m, s, EV_SESSION)) return false;
+    s->call = CALL_NONE;
+    return true;
+}
+
+static void work_on_session(const Machine *m, State *s)
+{
+    if (s->call == CALL_QUEUED) {
+        s->call = CALL_AT_DISK;
+        s->disk = DISK_WORKS;
+    } else if (s->call == CALL_AT_DISK && s->disk != DISK_WORKS) {
+        s->call = CALL_OVER;
+    }
+    s->session_is_stalled = s->call == CALL_OVER && !end_session(m, s);
+}
+
+/* Once nothing but the end is left: its event goes first. false: all is out, or there is no room. */
+static bool flush_last(const Machine *m, State *s)
+{
+    if (s->call == CALL_NONE) return flush_one(m, s);
+    s->call = CALL_OVER; /* cancelled; the disk may be at work for a while */
+    return end_session(m, s);
+}
+
 static void compute(const Machine *m, State *s)
 {
     for (int r = 0; r < m->n_requests; r++) {
@@ -139,7 +175,9 @@ static void take_command(const Machine *m, State *s)
     uint8_t code = s->commands[0];
     memmove(s->commands, s->commands + 1, sizeof s->commands - 1);
     s->commands[--s->n_commands] = 0;
-    if (code == CMD_STOP) {
+    if (code == CMD_SESSION) {
+        s->call = CALL_QUEUED;
+    } else if (code == CMD_STOP) {
         for (int r = 0; r < m->n_requests; r++) fail(s, r);
         s->says_stopped = true;
         s->refused = false;
@@ -155,13 +193,20 @@ static void take_command(const Machine *m, State *s)
 /* After the step: ready, stalled or idle. */
 static void decide(const Machine *m, State *s)
 {
-    bool is_ready = has_work(m, s) && (!s->refused || s->worked), is_stalled = !is_ready && s->refused;
+    bool is_ready = has_work(m, s) && (!s->refused || s->worked);
+    bool is_stalled = !is_ready && (s->refused || s->session_is_stalled);
+    s->session_is_stalled = false;
     if (is_stalled && !s->announced) {
         s->engine = E_ANNOUNCE;
         return;
     }
     s->announced = false;
     s->engine = is_ready ? E_TAKE : E_SLEEP;
+}
+
+static bool deadline_is_due(const State *s)
+{
+    return s->time_is_over && (s->at[0] == AT_WAITING || s->at[0] == AT_RUNNING);
 }
 
 /* One operation; false: it cannot move. */
@@ -172,6 +217,7 @@ static bool move_engine(const Machine *m, State *s)
         take_command(m, s);
         return true;
     case E_ADMIT:
+        if (s->time_is_over) fail(s, 0);
         for (int r = 0; r < m->n_requests; r++)
             if (s->at[r] == AT_WAITING) {
                 s->at[r] = AT_RUNNING;
@@ -189,7 +235,11 @@ static bool move_engine(const Machine *m, State *s)
         s->engine = E_SETTLE;
         return true;
     case E_SETTLE:
-        if (!flush_one(m, s)) s->engine = E_WAKE;
+        if (!flush_one(m, s)) s->engine = E_SESSION;
+        return true;
+    case E_SESSION:
+        work_on_session(m, s);
+        s->engine = E_WAKE;
         return true;
     case E_WAKE:
         if (s->has_pushed) s->is_async = true;
@@ -202,12 +252,12 @@ static bool move_engine(const Machine *m, State *s)
         s->engine = E_TAKE;
         return true;
     case E_SLEEP:
-        if (!s->is_woken) return false;
+        if (!s->is_woken && !deadline_is_due(s)) return false;
         s->is_woken = false;
         s->engine = E_TAKE;
         return true;
     case E_LAST:
-        if (!flush_one(m, s)) s->engine = E_LAST_WAKE;
+        if (!flush_last(m, s)) s->engine = E_LAST_WAKE;
         return true;
     case E_LAST_WAKE:
         if (s->has_pushed) s->is_async = true;
@@ -220,6 +270,23 @@ static bool move_engine(const Machine *m, State *s)
     return false;
 }
 
+/* ---- the disk, the clock ---- */
+
+static bool move_disk(State *s)
+{
+    if (s->disk == DISK_IDLE) return false;
+    if (s->disk == DISK_IS_DONE) s->is_woken = true;
+    s->disk = s->disk == DISK_WORKS ? DISK_IS_DONE : DISK_IDLE;
+    return true;
+}
+
+static bool move_clock(const Machine *m, State *s)
+{
+    if (!m->has_deadline || s->time_is_over) return false;
+    s->time_is_over = true;
+    return true;
+}
+
 /* ---- the loop ---- */
 
 static const char *see_event(const Machine *m, State *s, uint8_t code)
@@ -227,7 +294,13 @@ static const char *see_event(const Machine *m, State *s, uint8_t code)
     if (s->saw_stopped) return "an event behind the very last";
     if (code == EV_STOPPED) {
         s->saw_stopped = true;
+        if (s->session_is_over != s->session_is_sent) return "stopped, and a session has no event";
         return s->over == s->submitted ? NULL : "stopped, and a request has no last event";
+    }
+    if (code == EV_SESSION) {
+        if (!s->session_is_sent || s->session_is_over) return "an event of no session";
+        s->session_is_over = true;
+        return NULL;
     }
     uint8_t bit = (uint8_t)(1u << (code - 1) % 4);
     if ((code - 1) % 4 >= m->n_requests || !(s->submitted & bit)) return "an event of nobody";
@@ -249,7 +322,7 @@ static bool pop_event(Machine *m, State *s)
 
 static void send(Machine *m, State *s, int code)
 {
-    if (s->n_commands == 3 * m->n_requests + 1) {
+    if (s->n_commands == 3 * m->n_requests + 2) {
         m->wrong = "no room for a command";
         return;
     }
@@ -269,6 +342,10 @@ static bool move_idle(Machine *m, State *s, int choice)
     } else if (choice == 2 * m->n_requests + 1) {
         send(m, s, CMD_STOP);
         s->stop_is_sent = true;
+    } else if (choice == 2 * m->n_requests + 2) {
+        if (!m->has_session || s->session_is_sent) return false;
+        s->session_is_sent = true;
+        send(m, s, CMD_SESSION);
     } else if (choice % 2 == 0) {
         if (s->submitted & bit) return false;
         s->submitted |= bit;
@@ -305,7 +382,7 @@ static bool move_loop(Machine *m, State *s, int choice)
     case L_REST:
         if (pop_event(m, s)) return true;
         s->refused = false;
-        while (flush_one(m, s) && !s->refused) continue;
+        while (flush_last(m, s) && !s->refused) continue;
         if (!s->n_events) s->loop = L_OVER;
         return true;
     default:
@@ -341,6 +418,7 @@ static const char *check_end(const State *s)
     if (s->loop == L_OVER) return s->saw_stopped ? NULL : "stopped without saying so";
     if (s->loop != L_IDLE || s->engine != E_SLEEP) return "nobody can move";
     if (s->n_commands || s->n_events) return "a message lies there and nobody looks";
+    if (s->session_is_over != s->session_is_sent) return "a session has no event";
     return s->over == s->submitted ? NULL : "a request has no last event";
 }
 
@@ -352,7 +430,17 @@ static void explore(Machine *m, const State *from)
         moves = true;
         add_state(m, &next);
     }
-    for (int choice = 0; choice < 2 * m->n_requests + 2; choice++) {
+    next = *from;
+    if (move_disk(&next)) {
+        moves = true;
+        add_state(m, &next);
+    }
+    next = *from;
+    if (move_clock(m, &next)) {
+        moves = true;
+        add_state(m, &next);
+    }
+    for (int choice = 0; choice < 2 * m->n_requests + 3; choice++) {
         next = *from;
         if (!move_loop(m, &next, choice)) continue;
         /* The loop need not do anything: only what it has to is a move. */
@@ -362,16 +450,16 @@ static void explore(Machine *m, const State *from)
     if (!moves && !m->wrong) m->wrong = check_end(from);
 }
 
-static bool check_machine(uint8_t n_requests, uint8_t event_room)
+static bool check_machine(Machine m)
 {
-    Machine m = {.n_requests = n_requests, .event_room = event_room, .max_states = 1u << 22};
+    m.max_states = 1u << 22;
     m.states = calloc(m.max_states, sizeof *m.states);
     m.table = calloc(m.max_states * 2, sizeof *m.table);
     if (!m.states || !m.table) abort();
     add_state(&m, &(State){0});
-    uint64_t i = 0;
-    for (; i < m.n_states && !m.wrong; i++) explore(&m, &m.states[i]);
-    printf("%u requests, room for %u events: %llu states%s%s\n", n_requests, event_room, (unsigned long long)m.n_states,
+    for (uint64_t i = 0; i < m.n_states && !m.wrong; i++) explore(&m, &m.states[i]);
+    printf("%u requests%s%s, room for %u events: %llu states%s%s\n", m.n_requests, m.has_session ? ", a session" : "",
+           m.has_deadline ? ", a deadline" : "", m.event_room, (unsigned long long)m.n_states,
            m.wrong ? ", WRONG: " : "", m.wrong ? m.wrong : "");
     free(m.states);
     free(m.table);
@@ -382,7 +470,11 @@ int main(void)
 {
     uint32_t n_passed = 0, n_failed = 0;
     for (uint8_t n = 1; n <= MAX_REQUESTS; n++)
-        for (uint8_t room = 1; room <= MAX_EVENTS; room *= 2) *(check_machine(n, room) ? &n_passed : &n_failed) += 1;
+        for (uint8_t room = 1; room <= MAX_EVENTS; room *= 2)
+            for (int with = 0; with < (n == MAX_REQUESTS ? 3 : 4); with++) { /* both at once would be too many states */
+                Machine m = {.n_requests = n, .event_room = room, .has_session = with & 1, .has_deadline = with & 2};
+                *(check_machine(m) ? &n_passed : &n_failed) += 1;
+            }
     printf("protocol_model: %u passed, %u failed\n", n_passed, n_failed);
     return n_failed != 0;
 }

@@ -76,6 +76,39 @@ static void write_tokens(GgufWriter *writer)
     gguf_writer_array(writer, "tokenizer.ggml.token_type", GGUF_I32, types, N_TOKENS);
 }
 
+/* The best first; U+2581 stands for the blank. */
+static const char *const spm_words[] = {
+    "▁the", "▁and", "▁▁", "▁▁▁▁", "▁th", "he", "an", "▁a", "nd", "▁t", "in", "ing",  "▁in", "é",
+    "dé",   "\n\n", "ab", "ba",   "aa",  "▁",  "e",  "t",  "a",  "o",  "i",  "n",    "s",   "h",
+    "r",    "d",    "l",  "u",    "b",   "g",  "1",  "2",  "\n", "日", "本", "日本",
+};
+enum { N_SPM = N_SPECIAL + 256 + sizeof spm_words / sizeof *spm_words };
+
+void tiny_vocab_write_spm(GgufWriter *writer)
+{
+    static const char *const specials[N_SPECIAL] = {"<unk>", "<s>", "</s>"};
+    char bytes[256][8];
+    const char *tokens[N_SPM];
+    int32_t types[N_SPM];
+    float scores[N_SPM];
+    for (int i = 0; i < N_SPM; i++) {
+        int byte = i - N_SPECIAL, word = byte - 256;
+        bool is_byte = byte >= 0 && byte < 256;
+        if (is_byte) snprintf(bytes[byte], sizeof bytes[byte], "<0x%02X>", (unsigned)byte);
+        tokens[i] = byte < 0 ? specials[i] : is_byte ? bytes[byte] : spm_words[word];
+        types[i] = i == 0 ? 2 : byte < 0 ? 3 : is_byte ? 6 : 1; /* unknown, control, byte, normal */
+        scores[i] = word < 0 ? 0 : (float)-word;
+    }
+    gguf_writer_string(writer, "tokenizer.ggml.model", "llama");
+    gguf_writer_strings(writer, "tokenizer.ggml.tokens", tokens, N_SPM);
+    gguf_writer_array(writer, "tokenizer.ggml.token_type", GGUF_I32, types, N_SPM);
+    gguf_writer_array(writer, "tokenizer.ggml.scores", GGUF_F32, scores, N_SPM);
+    gguf_writer_u32(writer, "tokenizer.ggml.bos_token_id", 1);
+    gguf_writer_u32(writer, "tokenizer.ggml.eos_token_id", 2);
+    gguf_writer_u32(writer, "tokenizer.ggml.unknown_token_id", 0);
+    gguf_writer_bool(writer, "tokenizer.ggml.add_space_prefix", false);
+}
+
 void tiny_vocab_write(GgufWriter *writer, const char *pre, bool add_bos)
 {
     tiny_vocab_write_chat(writer, pre, add_bos, tiny_chat_template("calls"));
