@@ -5,7 +5,7 @@
 #include "server/chat_prompt.h"
 #include "server/generation.h"
 
-static bool prepare(ApiJob *job, Error *error)
+bool api_chat_prepare(ApiJob *job, Error *error)
 {
     ApiParams params;
     TokenList tokens = {0};
@@ -21,5 +21,5 @@ static bool prepare(ApiJob *job, Error *error)
 void api_chat(Server *server, Exchange *exchange, const char *tail)
 {
     (void)tail;
-    generation_start(server, exchange, ANSWER_CHAT, prepare);
+    generation_start(server, exchange, ANSWER_CHAT, api_chat_prepare);
 }

@@ -30,7 +30,7 @@ static bool add_prompts(ApiJob *job, const ApiParams *params, Error *error)
     return true;
 }
 
-static bool prepare(ApiJob *job, Error *error)
+bool api_completions_prepare(ApiJob *job, Error *error)
 {
     ApiParams params;
     return generation_read(job, API_COMPLETION, &params, error) && add_prompts(job, &params, error);
@@ -39,5 +39,5 @@ static bool prepare(ApiJob *job, Error *error)
 void api_completions(Server *server, Exchange *exchange, const char *tail)
 {
     (void)tail;
-    generation_start(server, exchange, ANSWER_COMPLETION, prepare);
+    generation_start(server, exchange, ANSWER_COMPLETION, api_completions_prepare);
 }

@@ -91,7 +91,8 @@ void exchange_reply(Exchange *exchange, const HttpReply *reply)
     if (exchange_replied(exchange)) return;
     size_t n = reply->body ? reply->body->n : 0;
     char *bytes = n ? buffer_take(reply->body) : NULL;
-    exchange->response = MHD_create_response_from_buffer(n, bytes, n ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    exchange->response = n ? MHD_create_response_from_buffer_with_free_callback(n, bytes, free)
+                           : MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     if (!exchange->response) {
         free(bytes);
         http_exchange_kill(exchange);

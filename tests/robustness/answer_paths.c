@@ -97,7 +97,8 @@ static bool ask(Worker *worker, RequestId id, Listener *listener)
 /* A failed request must not harm the next one of the same worker. */
 static bool run_worker(World *world, Listener *listener, Error *error)
 {
-    const WorkerParams params = {.engine = world->engine, .max_queue = 1, .prefill_chunk = 4, .max_events = 4};
+    const WorkerParams params = {
+        .engine = world->engine, .max_queue = 1, .prefill_chunk = 4, .max_events = 4, .cache = CACHE_ON};
     Worker *worker = UNTOUCHED;
     if (!worker_start(&params, &worker, error)) {
         if (worker != UNTOUCHED) world->broken = "worker_start touched its output";

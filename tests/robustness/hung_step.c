@@ -4,11 +4,10 @@
  * and the service manager's watchdog starves, until the step goes on. A step that is only long, and shows each layer,
  * is none that hangs. Closes with 'N passed, N failed'.
  */
-#include "server/server.h"
 #include "tests/support/fake_engine.h"
 #include "tests/support/http_client.h"
+#include "tests/support/joined_server.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,13 +22,8 @@ typedef enum StepKind { STEP_QUICK, STEP_HANGS, STEP_IS_LONG } StepKind;
 
 typedef struct World {
     Engine *engine;
-    Server *server;
-    uv_loop_t loop;
-    uv_async_t end;
-    ServedModel model;
-    pthread_t thread;
+    JoinedServer *joined;
     _Atomic int step; /* StepKind */
-    _Atomic unsigned port;
     int notified; /* socket that hears of the watchdog */
 } World;
 
@@ -74,38 +68,8 @@ static void work(void *arg, uint32_t n_rows, uint32_t n_layers, uint32_t depth)
     nap_ms(2);
 }
 
-static void on_end(uv_async_t *async)
-{
-    (void)async;
-    server_stop(world.server);
-}
-
-static void *serve(void *arg)
-{
-    (void)arg;
-    Error error = {0};
-    ServerParams params;
-    server_defaults(&params);
-    params.loop = &world.loop;
-    params.port = 0;
-    params.stall_ms = STALL_MS;
-    const WorkerParams worker = {.engine = world.engine, .max_queue = 8, .max_batch = 2, .prefill_chunk = 16};
-    uv_loop_init(&world.loop);
-    uv_async_init(&world.loop, &world.end, on_end);
-    need(server_start(&params, &world.server, &error), error.text);
-    need(server_attach(world.server, &world.model, &worker, &error), error.text);
-    atomic_store(&world.port, server_port(world.server));
-    uv_run(&world.loop, UV_RUN_DEFAULT);
-    uv_close((uv_handle_t *)&world.end, NULL);
-    server_free(world.server);
-    uv_loop_close(&world.loop);
-    return NULL;
-}
-
 static void start(void)
 {
-    static const char *const names[] = {"fake"};
-    static const ServedPolicy policies[] = {{"dense", NULL}};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char name[64];
     int n = snprintf(name, sizeof name, "@longwave-hung-%d", (int)getpid());
@@ -117,16 +81,14 @@ static void start(void)
     setenv("NOTIFY_SOCKET", name, 1);
     setenv("WATCHDOG_USEC", "150000", 1);
     world.engine = fake_engine_new(&(FakeEngineParams){.context = 512, .next = next_token, .work = work});
-    world.model = (ServedModel){.names = names,
-                                .n_names = 1,
-                                .architecture = "fake",
-                                .fingerprint = "fp",
-                                .kv_type = "f16",
-                                .policies = {policies, 1, 0},
-                                .context = 512,
-                                .tokenizer = engine_tokenizer(world.engine)};
-    need(!pthread_create(&world.thread, NULL, serve, NULL), "thread");
-    while (!atomic_load(&world.port)) nap_ms(1);
+    JoinedParams params = {
+        .worker = {.engine = world.engine, .max_queue = 8, .max_batch = 2, .prefill_chunk = 16},
+        .model = {.context = 512, .tokenizer = engine_tokenizer(world.engine)},
+    };
+    Error error = {0};
+    server_defaults(&params.server);
+    params.server.stall_ms = STALL_MS;
+    need(joined_start(&params, &world.joined, &error), error.text);
 }
 
 static bool answers(const char *path, unsigned status, const char *needle)
@@ -134,7 +96,7 @@ static bool answers(const char *path, unsigned status, const char *needle)
     Buffer in;
     char request[128];
     snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path);
-    http_ask((uint16_t)atomic_load(&world.port), request, &in);
+    http_ask(joined_port(world.joined), request, &in);
     bool ok = http_status(&in) == status && strstr(in.data, needle);
     if (!ok) printf("%s: %s\n", path, in.data);
     buffer_done(&in);
@@ -158,7 +120,7 @@ static void try_hung_step(void)
 {
     Buffer in;
     buffer_init(&in, 1 << 20);
-    int fd = http_connect((uint16_t)atomic_load(&world.port));
+    int fd = http_connect(joined_port(world.joined));
     need(http_send_post(fd, "/v1/completions", "", "{\"prompt\":\"abc\",\"max_tokens\":200,\"stream\":true}"), "post");
     check(http_read(fd, &in, "data: ", 5000) == HTTP_FOUND, "a stream begins");
     check(answers("/livez", 200, "ok") && answers("/readyz", 200, "ok"), "a busy engine is alive");
@@ -184,8 +146,7 @@ int main(void)
     start();
     check(feeds_within(2 * STALL_MS) > 5 && answers("/livez", 200, "ok"), "an idle engine is alive for ever");
     try_hung_step();
-    uv_async_send(&world.end);
-    pthread_join(world.thread, NULL);
+    check(!joined_stop(world.joined), "no handle is left in the loop");
     engine_close(world.engine);
     close(world.notified);
     printf("hung_step: %u passed, %u failed\n", n_passed, n_failed);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What happens before the first request: configuration, model file, engine, template, server. */
 #include "config/config.h"
+#include "engine/select/roles.h"
 #include "server/server.h"
 #include "tests/robustness/paths.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool run_config(World *world, Buffer *digest, Error *error)
@@ -32,6 +34,55 @@ static bool run_gguf(World *world, Buffer *digest, Error *error)
     digest_count(digest, gguf_n_tensors(gguf));
     gguf_close(gguf);
     return true;
+}
+
+static bool run_split(World *world, Buffer *digest, Error *error)
+{
+    Gguf *gguf = UNTOUCHED;
+    if (!gguf_open(world->split_paths[0], &gguf, error)) {
+        if (gguf != UNTOUCHED) world->broken = "gguf_open touched its output";
+        return false;
+    }
+    digest_count(digest, gguf_n_tensors(gguf));
+    gguf_close(gguf);
+    return true;
+}
+
+static bool run_spm(World *world, Buffer *digest, Error *error)
+{
+    static const char text[] = "the \xE6\x97\xA5 and  a\n";
+    Gguf *gguf;
+    Tokenizer *tokenizer = UNTOUCHED;
+    TokenList list = {0};
+    if (!gguf_open(world->spm_path, &gguf, error)) return false;
+    bool ok = tok_new(gguf, &tokenizer, error);
+    if (!ok && tokenizer != UNTOUCHED) world->broken = "tok_new touched its output";
+    if (ok) {
+        const TokEncode encode = {.text = text, .n = sizeof text - 1, .add_special = true};
+        ok = tok_encode(tokenizer, &encode, &list, error);
+        for (size_t i = 0; ok && i < list.n; i++) digest_count(digest, list.ids[i]);
+        token_list_done(&list);
+        tok_free(tokenizer);
+    }
+    gguf_close(gguf);
+    return ok;
+}
+
+static bool run_roles(World *world, Buffer *digest, Error *error)
+{
+    char list[176];
+    Arena arena;
+    const AttnPolicy *policies = UNTOUCHED;
+    uint32_t n = 0;
+    const ModelShape *shape = engine_shape(world->engine);
+    const RolesModel model = {.fingerprint = engine_model_fingerprint(world->engine), .shape = shape};
+    snprintf(list, sizeof list, "half=%s", world->roles_path);
+    arena_init(&arena, 4096, 1 << 20);
+    bool ok = roles_load(list, &model, &arena, &policies, &n, error);
+    if (!ok && policies != UNTOUCHED) world->broken = "roles_load touched its output";
+    if (ok) digest_count(digest, n);
+    arena_done(&arena);
+    return ok;
 }
 
 static bool run_engine(World *world, Buffer *digest, Error *error)
@@ -103,6 +154,13 @@ static bool run_server(World *world, Buffer *digest, Error *error)
 }
 
 const Path load_paths[] = {
-    {"config_load", run_config},         {"gguf_open", run_gguf},      {"engine_open", run_engine},
-    {"chat_template_new", run_template}, {"server_start", run_server}, {0},
+    {"config_load", run_config},
+    {"gguf_open", run_gguf},
+    {"gguf_open_split", run_split},
+    {"tok_spm", run_spm},
+    {"roles_load", run_roles},
+    {"engine_open", run_engine},
+    {"chat_template_new", run_template},
+    {"server_start", run_server},
+    {0},
 };

@@ -10,7 +10,9 @@
 /* What all paths work with, made before any failure. */
 typedef struct World {
     char model_path[128];
-    char config_path[160];
+    char config_path[160], roles_path[160], session_dir[160];
+    char split_paths[2][160]; /* a model in two files */
+    char spm_path[160];       /* a vocabulary of SentencePiece */
     Engine *engine;
     const char *broken; /* a promise that the path saw broken: an output touched on failure, ...; NULL: none */
 } World;
@@ -21,7 +23,7 @@ typedef struct Path {
     bool (*run)(World *world, Buffer *digest, Error *error);
 } Path;
 
-extern const Path load_paths[], request_paths[], answer_paths[]; /* a row without a name ends them */
+extern const Path load_paths[], request_paths[], answer_paths[], server_paths[]; /* a row without a name ends them */
 
 /* An output before the call: left as it is on failure. */
 #define UNTOUCHED ((void *)(uintptr_t)0x5A5A)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the bytes of a body to requests for the engine, and the texts that other routes read and write. */
-#include "server/api_ids.h"
-#include "server/chat_prompt.h"
-#include "server/generation.h"
+#include "server/api.h"
+#include "server/generation_state.h"
 #include "tests/robustness/paths.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char chat_body[] =
@@ -39,44 +39,6 @@ static const char jinja[] =
 
 typedef bool (*PrepareFn)(ApiJob *job, Error *error);
 
-static bool prepare_chat(ApiJob *job, Error *error)
-{
-    ApiParams params;
-    TokenList tokens = {0};
-    ChatPromptEnd end;
-    bool ok = generation_read(job, API_CHAT, &params, error) &&
-              chat_prompt_tokens(job, &params, &tokens, &end, error) &&
-              generation_add_prompt(job, &params, &tokens, "messages", json_member(job->json, "messages"), error);
-    token_list_done(&tokens);
-    return ok;
-}
-
-static bool add_prompt(ApiJob *job, const ApiParams *params, const cJSON *item, Error *error)
-{
-    TokenList tokens = {0};
-    bool ok;
-    if (cJSON_IsString(item)) {
-        size_t n = strlen(item->valuestring);
-        TextRange all = {0, n};
-        TokEncode encode = {.text = item->valuestring, .n = n, .trusted = &all, .n_trusted = 1, .add_special = true};
-        ok = tok_encode(job->model->tokenizer, &encode, &tokens, error);
-    } else {
-        ok = api_ids_read(item, "prompt", tok_n_vocab(job->model->tokenizer), &tokens, error);
-    }
-    ok = ok && generation_add_prompt(job, params, &tokens, "prompt", NULL, error);
-    token_list_done(&tokens);
-    return ok;
-}
-
-static bool prepare_completion(ApiJob *job, Error *error)
-{
-    ApiParams params;
-    if (!generation_read(job, API_COMPLETION, &params, error)) return false;
-    for (const cJSON *item = json_member(job->json, "prompt")->child; item; item = item->next)
-        if (!add_prompt(job, &params, item, error)) return false;
-    return true;
-}
-
 static void digest_plan(const GenerationPlan *plan, Buffer *digest)
 {
     for (uint32_t i = 0; i < plan->n_requests; i++) {
@@ -93,10 +55,10 @@ static void digest_plan(const GenerationPlan *plan, Buffer *digest)
 static bool run_job(World *world, const char *body, PrepareFn prepare, Buffer *digest, Error *error)
 {
     static const char *const names[] = {"tiny"};
-    static GenerationPlan plan;
     static Server server;
     server_defaults(&server.params);
-    plan = (GenerationPlan){0};
+    GenerationPlan *plan = calloc(1, sizeof *plan);
+    if (!plan) return error_set(error, ERR_NO_MEMORY, "no memory for a plan");
     static const ServedPolicy policies[] = {{"dense", NULL}};
     const ServedModel model = {.names = names,
                                .policies = {policies, 1, 0},
@@ -104,19 +66,16 @@ static bool run_job(World *world, const char *body, PrepareFn prepare, Buffer *d
                                .context = engine_context(world->engine),
                                .tokenizer = engine_tokenizer(world->engine),
                                .chat_template = engine_chat_template(world->engine)};
-    ApiJob job = {.server = &server, .model = &model, .user = &plan, .json = UNTOUCHED};
+    ApiJob job = {.server = &server, .model = &model, .user = plan, .json = UNTOUCHED};
     if (!json_parse(body, strlen(body), &job.json, error)) {
         if (job.json != UNTOUCHED) world->broken = "json_parse touched its output";
+        generation_plan_free(plan);
         return false;
     }
     const TokenMemoryParams memory = {.tokenizer = model.tokenizer, .max_bytes = 1 << 20, .max_entry_bytes = 1 << 16};
     bool ok = token_memory_new(&memory, &server.memory, error) && prepare(&job, error);
-    if (ok) digest_plan(&plan, digest);
-    for (uint32_t i = 0; i < plan.n_requests; i++) {
-        request_free(plan.requests[i]);
-        buffer_done(&plan.echo[i]);
-    }
-    prompt_map_free(plan.map);
+    if (ok) digest_plan(plan, digest);
+    generation_plan_free(plan);
     token_memory_free(server.memory);
     server.memory = NULL;
     cJSON_Delete(job.json);
@@ -125,17 +84,17 @@ static bool run_job(World *world, const char *body, PrepareFn prepare, Buffer *d
 
 static bool run_chat(World *world, Buffer *digest, Error *error)
 {
-    return run_job(world, chat_body, prepare_chat, digest, error);
+    return run_job(world, chat_body, api_chat_prepare, digest, error);
 }
 
 static bool run_completion(World *world, Buffer *digest, Error *error)
 {
-    return run_job(world, completion_body, prepare_completion, digest, error);
+    return run_job(world, completion_body, api_completions_prepare, digest, error);
 }
 
 static bool run_ids(World *world, Buffer *digest, Error *error)
 {
-    return run_job(world, ids_body, prepare_completion, digest, error);
+    return run_job(world, ids_body, api_completions_prepare, digest, error);
 }
 
 static bool run_render(World *world, Buffer *digest, Error *error)
