@@ -6,7 +6,7 @@ set -uo pipefail
 . "$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/deploy/common.sh"
 cd "$lw_root" || exit 1
 
-test_packages="clang libclang-rt-dev libcriterion-dev"
+test_packages="clang libclang-rt-dev libcriterion-dev json-schema-test-suite"
 logs=$lw_root/build-logs
 passed=()
 failed=()

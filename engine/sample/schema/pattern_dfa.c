@@ -18,12 +18,14 @@ typedef struct Arc {
 typedef struct Subsets {
     const PatternNfa *nfa;
     uint32_t accept, width; /* words of a subset */
-    bool *takes_all;        /* [n_states] from here on every text is one */
+    uint32_t *takes_all;    /* [width] states from which every text is one */
+    uint32_t *kept;         /* [width] all but forks */
     uint32_t *set;          /* [width] the one that is being made */
     uint32_t *stack;        /* [n_states + 1] */
     Arc *arcs;
-    uint32_t *borders;
-    uint32_t n_arcs, arcs_capacity, borders_capacity;
+    uint32_t n_arcs, arcs_capacity;
+    uint32_t *borders; /* [n_borders] sorted: between two of them all code points are on the same arcs everywhere */
+    uint32_t n_borders;
     uint64_t work;
     KeyTable table;
     DfaBuilder builder;
@@ -68,16 +70,15 @@ static void put(uint32_t *set, uint32_t state)
 
 static void tidy(Subsets *subsets)
 {
-    for (uint32_t s = 0; s < subsets->nfa->n_states; s++) {
-        if (!has(subsets->set, s)) continue;
-        if (subsets->takes_all[s]) {
+    for (uint32_t w = 0; w < subsets->width; w++) {
+        uint32_t all = subsets->set[w] & subsets->takes_all[w];
+        if (all) {
             memset(subsets->set, 0, subsets->width * sizeof *subsets->set);
-            put(subsets->set, s);
+            put(subsets->set, w * 32 + (uint32_t)__builtin_ctz(all));
             put(subsets->set, subsets->accept);
             return;
         }
-        if (!subsets->nfa->states[s].n_ranges && s != subsets->accept)
-            subsets->set[s / 32] &= ~(UINT32_C(1) << (s % 32));
+        subsets->set[w] &= subsets->kept[w];
     }
 }
 
@@ -88,9 +89,6 @@ static bool add_arc(Subsets *subsets, Arc arc)
         Arc *arcs = realloc(subsets->arcs, capacity * sizeof *arcs);
         if (!arcs) return error_set(subsets->error, ERR_NO_MEMORY, "no memory for a pattern");
         subsets->arcs = arcs;
-        uint32_t *borders = realloc(subsets->borders, 2 * (size_t)capacity * sizeof *borders);
-        if (!borders) return error_set(subsets->error, ERR_NO_MEMORY, "no memory for a pattern");
-        subsets->borders = borders;
         subsets->arcs_capacity = capacity;
     }
     subsets->arcs[subsets->n_arcs++] = arc;
@@ -117,18 +115,21 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Where arcs begin or have ended, sorted: between two of them every code point leads to the same subset. */
-static uint32_t sort_borders(Subsets *subsets)
+static bool find_borders(Subsets *subsets)
 {
+    const PatternNfa *nfa = subsets->nfa;
     uint32_t n = 0, kept = 0;
-    for (uint32_t i = 0; i < subsets->n_arcs; i++) {
-        subsets->borders[n++] = subsets->arcs[i].first;
-        subsets->borders[n++] = subsets->arcs[i].last + 1;
+    subsets->borders = malloc((2 * (size_t)nfa->n_ranges + 1) * sizeof *subsets->borders);
+    if (!subsets->borders) return error_set(subsets->error, ERR_NO_MEMORY, "no memory for a pattern");
+    for (uint32_t i = 0; i < nfa->n_ranges; i++) {
+        subsets->borders[n++] = nfa->ranges[i].first;
+        subsets->borders[n++] = nfa->ranges[i].last + 1;
     }
     if (n) qsort(subsets->borders, n, sizeof *subsets->borders, compare_numbers);
     for (uint32_t i = 0; i < n; i++)
         if (!kept || subsets->borders[i] != subsets->borders[kept - 1]) subsets->borders[kept++] = subsets->borders[i];
-    return kept;
+    subsets->n_borders = kept;
+    return true;
 }
 
 /* The subset behind one code point, in subsets->set; *ret_any: it is not empty. */
@@ -159,8 +160,7 @@ static bool add_subset(Subsets *subsets, uint32_t number)
     uint32_t to;
     const uint32_t *set = subsets->table.words + (size_t)number * subsets->width;
     if (!collect_arcs(subsets, set) || !dfa_builder_state(&subsets->builder, has(set, subsets->accept))) return false;
-    uint32_t n = sort_borders(subsets);
-    for (uint32_t i = 0; i + 1 < n; i++) {
+    for (uint32_t i = 0; i + 1 < subsets->n_borders; i++) {
         if (!step(subsets, subsets->borders[i], &any)) return false;
         if (!any) continue;
         if (!number_set(subsets, &to)) return false;
@@ -169,12 +169,14 @@ static bool add_subset(Subsets *subsets, uint32_t number)
     return true;
 }
 
-/* A state that waits for any code point, comes back to itself, and may end each time. */
-static bool find_takes_all(Subsets *subsets)
+/* Which states are no forks, and which wait for any code point, come back to themselves, and may end each time. */
+static bool sort_states(Subsets *subsets)
 {
+    put(subsets->kept, subsets->accept);
     for (uint32_t s = 0; s < subsets->nfa->n_states; s++) {
         const PatternState *state = &subsets->nfa->states[s];
         uint64_t n_codes = 0;
+        if (state->n_ranges) put(subsets->kept, s);
         for (uint32_t i = 0; i < state->n_ranges; i++) {
             CodeRange range = subsets->nfa->ranges[state->ranges + i];
             n_codes += range.last - range.first + 1;
@@ -182,7 +184,7 @@ static bool find_takes_all(Subsets *subsets)
         if (n_codes < CODE_LAST - (CODE_SURROGATE_LAST - CODE_SURROGATE_FIRST + 1)) continue;
         memset(subsets->set, 0, subsets->width * sizeof *subsets->set);
         if (!add_closure(subsets, state->next)) return false;
-        subsets->takes_all[s] = has(subsets->set, s) && has(subsets->set, subsets->accept);
+        if (has(subsets->set, s) && has(subsets->set, subsets->accept)) put(subsets->takes_all, s);
     }
     memset(subsets->set, 0, subsets->width * sizeof *subsets->set);
     return true;
@@ -191,7 +193,7 @@ static bool find_takes_all(Subsets *subsets)
 static bool determinize(Subsets *subsets, uint32_t start, Arena *arena, const Dfa **ret_dfa)
 {
     uint32_t number;
-    if (!find_takes_all(subsets) || !add_closure(subsets, start)) return false;
+    if (!find_borders(subsets) || !sort_states(subsets) || !add_closure(subsets, start)) return false;
     tidy(subsets);
     if (!number_set(subsets, &number)) return false;
     for (uint32_t i = 0; i < subsets->table.n_keys; i++)
@@ -205,10 +207,11 @@ bool pattern_nfa_to_dfa(PatternNfa *nfa, PatternPiece piece, Arena *arena, const
     subsets.width = nfa->n_states / 32 + 1;
     subsets.set = calloc(subsets.width, sizeof *subsets.set);
     subsets.stack = malloc((2 * (size_t)nfa->n_states + 2) * sizeof *subsets.stack);
-    subsets.takes_all = calloc(nfa->n_states, sizeof *subsets.takes_all);
+    subsets.takes_all = calloc(subsets.width, sizeof *subsets.takes_all);
+    subsets.kept = calloc(subsets.width, sizeof *subsets.kept);
     key_table_init(&subsets.table, subsets.width);
     dfa_builder_init(&subsets.builder, nfa->error);
-    bool ok = subsets.set && subsets.stack && subsets.takes_all
+    bool ok = subsets.set && subsets.stack && subsets.takes_all && subsets.kept
                   ? determinize(&subsets, piece.start, arena, ret_dfa)
                   : error_set(nfa->error, ERR_NO_MEMORY, "no memory for a pattern");
     dfa_builder_done(&subsets.builder);
@@ -216,6 +219,7 @@ bool pattern_nfa_to_dfa(PatternNfa *nfa, PatternPiece piece, Arena *arena, const
     free(subsets.set);
     free(subsets.stack);
     free(subsets.takes_all);
+    free(subsets.kept);
     free(subsets.arcs);
     free(subsets.borders);
     return ok;

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's json-schema-test-suite, draft 7, against our grammars.
+
+usage: check_suite.py SCHEMA_CHECK [MODEL.gguf]
+Every instance, in four spellings, must be accepted exactly if it is valid, and nine of ten schemas must be. With a model 20 texts
+are drawn at random for each schema, over that model's tokens, and must be valid for Python's jsonschema."""
+import decimal
+import json
+import pathlib
+import subprocess
+import sys
+
+SUITE = pathlib.Path("/usr/share/json-schema-test-suite/tests/draft7")
+OUT_OF_SCOPE = {"not", "if-then-else", "contains", "uniqueItems", "dependencies", "refRemote", "propertyNames"}
+# Of the optional files: formats that are done. One integer is written 1.0 there, which our grammars do not write.
+OPTIONAL = ["bignum"] + [f"format/{name}" for name in ("date-time", "date", "time", "email", "hostname", "ipv4", "ipv6", "json-pointer", "uri")]
+BAR, SAMPLES, SKIPPED = 0.9, 20, 77
+# Beyond the suite: what applications ask for.
+OWN = {
+    "closed": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": ["string", "null"]}, "c": {"enum": ["x", 2]}},
+               "required": ["a", "c"], "additionalProperties": False},
+    "many optional": {"type": "object", "properties": {f"key{i}": {"type": "boolean"} for i in range(20)}, "required": ["key7"]},
+    "numbers": {"type": "object", "properties": {"lat": {"type": "number", "minimum": -90, "maximum": 90}, "cents": {"type": "number",
+                "multipleOf": 0.01, "minimum": 0}, "n": {"type": "integer", "exclusiveMinimum": -17, "multipleOf": 7},
+                "big": {"type": "integer", "maximum": 9223372036854775807}}, "required": ["lat", "cents", "n", "big"]},
+    "strings": {"type": "object", "properties": {"code": {"type": "string", "pattern": "^[A-Z]{2,3}-[0-9]+$", "maxLength": 9},
+                "text": {"type": "string", "minLength": 3, "maxLength": 12}, "search": {"type": "string", "pattern": "a.c|^x"}},
+                "required": ["code", "text", "search"]},
+    "tuples": {"type": "array", "items": [{"type": "integer"}, {"type": "string"}], "additionalItems": {"type": "null"}, "minItems": 1,
+               "maxItems": 4},
+    "tree": {"definitions": {"node": {"type": "object", "properties": {"v": {"type": "integer"}, "next": {"$ref": "#/definitions/node"}},
+             "required": ["v"], "additionalProperties": False}}, "$ref": "#/definitions/node"},
+    "union": {"oneOf": [{"type": "object", "properties": {"kind": {"const": k}, "v": v}, "required": ["kind", "v"]}
+                        for k, v in (("s", {"type": "string"}), ("n", {"type": "number"}), ("l", {"type": "array", "maxItems": 2}))]},
+    "merged": {"allOf": [{"properties": {"a": {"minimum": 3}}, "required": ["a"]}, {"properties": {"a": {"type": "integer", "maximum": 5}}},
+                         {"type": "object", "maxProperties": 2, "propertyNames": {"pattern": "^[a-d]+$"}}]},
+    "not": {"type": ["string", "integer"], "not": {"enum": ["a", "b", 1]}},
+    "if": {"type": "integer", "if": {"minimum": 10}, "then": {"multipleOf": 10}, "else": {"minimum": 0}},
+    **{f"format {name}": {"type": "string", "format": name}
+       for name in ("date", "time", "date-time", "duration", "uuid", "email", "hostname", "ipv4", "ipv6", "uri", "json-pointer")},
+}
+
+
+class Tally:
+    def __init__(self):
+        self.schemas = self.accepted = self.without_value = self.instances = self.samples = self.faults = 0
+
+    def fault(self, name, what):
+        self.faults += 1
+        print(f"{name}: {what}")
+
+
+def spellings(text):
+    """Of one instance."""
+    value = json.loads(text)
+    return [json.dumps(value, ensure_ascii=False), json.dumps(value), json.dumps(value, separators=(",", ":")),
+            json.dumps(value, indent=2, ensure_ascii=False)]
+
+
+def required(schema):
+    """All names that a schema requires somewhere."""
+    if isinstance(schema, list):
+        return [name for part in schema for name in required(part)]
+    if not isinstance(schema, dict):
+        return []
+    own = [name for name in schema.get("required", []) if isinstance(name, str)]
+    return own + [name for part in schema.values() for name in required(part)]
+
+
+def ask(program, request):
+    program.stdin.write(json.dumps(request) + "\n")
+    program.stdin.flush()
+    line = program.stdout.readline()
+    if not line:
+        sys.exit(f"schema_check has ended at {request['schema']}")
+    return json.loads(line)
+
+
+def check_samples(tally, name, schema, texts):
+    import jsonschema
+    exact = json.loads(json.dumps(schema), parse_float=decimal.Decimal)
+    validator = jsonschema.Draft7Validator(exact, format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER)
+    if len(texts) < SAMPLES:
+        tally.fault(name, f"{len(texts)} samples came to an end")
+    for text in texts:
+        tally.samples += 1
+        try:
+            fault = next(validator.iter_errors(json.loads(text, parse_float=decimal.Decimal)), None)
+        except ValueError as error:
+            fault = error
+        if fault:
+            tally.fault(name, f"{text!r} was drawn: {str(fault).splitlines()[0]}")
+
+
+def check_schema(tally, program, name, schema, tests, samples):
+    texts, valid = [], []
+    for test in tests:
+        for text in spellings(json.dumps(test["data"])):
+            texts.append(text)
+            valid.append(test["valid"])
+    tally.schemas += 1
+    drawn = {"samples": SAMPLES, "likely": [json.dumps(name) for name in required(schema)]} if samples else {}
+    answer = ask(program, {"schema": schema, "instances": texts, "draft7": True, "seed": tally.schemas, **drawn})
+    if answer.get("empty"):
+        tally.without_value += 1
+        answer["accepts"] = [False] * len(texts)
+    elif "error" in answer:
+        print(f"{name}: not accepted: {answer['error']}")
+        return
+    tally.accepted += 1
+    for text, wanted, got in zip(texts, valid, answer["accepts"]):
+        tally.instances += 1
+        if wanted != got:
+            tally.fault(name, f"{'valid' if wanted else 'invalid'} {text} is {'accepted' if got else 'refused'}")
+    if samples and not answer.get("empty"):
+        check_samples(tally, name, schema, answer["samples"])
+
+
+def check_files(tally, program, paths, samples):
+    for path in paths:
+        for group in json.loads(path.read_text()):
+            check_schema(tally, program, f"{path.stem}, {group['description']}", group["schema"], group["tests"], samples)
+
+
+def main():
+    if not SUITE.is_dir():
+        print("json-schema-test-suite is not installed")
+        return SKIPPED
+    decimal.getcontext().prec = 500
+    samples = len(sys.argv) > 2
+    program = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    tally, more = Tally(), Tally()
+    check_files(tally, program, [path for path in sorted(SUITE.glob("*.json")) if path.stem not in OUT_OF_SCOPE], samples)
+    check_files(more, program, [SUITE / "optional" / f"{name}.json" for name in OPTIONAL], samples)
+    for name, schema in OWN.items():
+        check_schema(more, program, name, schema, [], samples)
+    program.stdin.close()
+    crashed = program.wait() != 0
+    share = tally.accepted / tally.schemas
+    print(f"beyond it: {more.accepted} of {more.schemas} schemas, {more.instances} instances, {more.samples} samples, {more.faults} faults")
+    print(f"json_schema_suite: {tally.accepted} of {tally.schemas} schemas accepted ({share:.1%}, bar {BAR:.0%}; {tally.without_value} of "
+          f"them allow no value), {tally.instances} instances and {tally.samples} samples with {tally.faults} faults, bar 0")
+    faults = tally.faults + more.faults + (more.accepted < more.schemas) + crashed
+    return 0 if share >= BAR and not faults else 1
+
+
+sys.exit(main())
