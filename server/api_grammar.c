@@ -4,6 +4,7 @@
 #include "engine/sample/grammar/gbnf.h"
 #include "engine/sample/grammar/regex.h"
 #include "engine/sample/schema/schema.h"
+#include "server/chat_grammar.h"
 #include "server/generation.h"
 
 #include <stdio.h>
@@ -16,7 +17,10 @@ bool api_grammar_attach(ApiJob *job, const char *param, const GrammarSource *sou
     if (plan->grammar)
         return error_set_param(error, ERR_INVALID, param, "'%s': the answer has to follow another grammar already",
                                param);
-    if (grammar_cache_get(job->server->grammars, source, &plan->grammar, error)) return true;
+    GrammarCache *cache = job->server->grammars;
+    bool ok = plan->chat_guide ? chat_grammar_get(cache, plan->chat_guide, source, &plan->grammar, error)
+                               : grammar_cache_get(cache, source, &plan->grammar, error);
+    if (ok) return true;
     if (!*error->param) {
         (void)error_prefix(error, "'%s'", param);
         snprintf(error->param, sizeof error->param, "%s", param);

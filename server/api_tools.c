@@ -165,8 +165,6 @@ bool api_tools_check_together(const ApiTools *tools, Error *error)
                                "'tool_choice' wants a call, but there are no 'tools'");
     if (tools->choice == TOOLS_NAMED && !check_known(tools, tools->name, "tool_choice.function.name", error))
         return false;
-    if (tools->choice == TOOLS_NAMED || tools->choice == TOOLS_REQUIRED)
-        return error_set_param(error, ERR_UNSUPPORTED, "tool_choice", "'tool_choice' with this value is not supported");
     for (const cJSON *item = tools->allowed ? tools->allowed->child : NULL; item; item = item->next)
         if (!check_known(tools, api_tool_name(item), "tool_choice.allowed_tools.tools", error)) return false;
     return true;

@@ -79,10 +79,11 @@ static bool opens_reasoning(const AnswerStyle *style, const char *text, size_t n
     return open && (!end || end < open);
 }
 
-/* Does the answer go on within reasoning, which the template or the last message has begun? */
-static bool ends_in_reasoning(const ApiJob *job, const ApiParams *params, const ChatPrompt *prompt)
+/* Does the answer go on within reasoning, which the template or the last message has begun? Or is it over? */
+static bool ends_in_reasoning(const ApiJob *job, const ApiParams *params, const ChatPrompt *prompt, bool *ret_closed)
 {
     const AnswerStyle *style = job->model->style;
+    *ret_closed = false;
     if (!style || !style->has_reasoning || !prompt->n_trusted) return false;
     if (params->continue_final_message) {
         const cJSON *messages = json_member(job->json, "messages");
@@ -90,7 +91,11 @@ static bool ends_in_reasoning(const ApiJob *job, const ApiParams *params, const 
         return cJSON_IsString(content) && opens_reasoning(style, content->valuestring, strlen(content->valuestring));
     }
     TextRange tail = prompt->trusted[prompt->n_trusted - 1];
-    return tail.end == prompt->text.n && opens_reasoning(style, prompt->text.data + tail.start, tail.end - tail.start);
+    if (tail.end != prompt->text.n) return false;
+    const char *text = prompt->text.data + tail.start;
+    bool opens = opens_reasoning(style, text, tail.end - tail.start);
+    *ret_closed = !opens && find_last(text, tail.end - tail.start, &style->marks[MARK_THINK_END]);
+    return opens;
 }
 
 bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, ChatPromptEnd *ret_end, Error *error)
@@ -113,9 +118,9 @@ bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, C
         TokenMemory *memory = job->server->memory;
         const cJSON *messages = json_member(job->json, "messages");
         *ret_end = (ChatPromptEnd){
-            .in_reasoning = ends_in_reasoning(job, params, &prompt),
             .hashes = {.text = token_memory_text_hash(memory, &recall.context, prompt.text.data, prompt.text.n),
                        .messages = turn_hash_messages(memory, &recall.context, messages)}};
+        ret_end->in_reasoning = ends_in_reasoning(job, params, &prompt, &ret_end->closed_reasoning);
     }
     chat_prompt_done(&prompt);
     return ok;

@@ -10,7 +10,8 @@ LW_CHECK bool chat_prompt_render(ApiJob *job, const ApiParams *params, ChatPromp
 /* What an answer to a prompt goes on from. */
 typedef struct ChatPromptEnd {
     bool in_reasoning;
-    PromptHashes hashes; /* but for is_turn */
+    bool closed_reasoning; /* the template has begun and ended it */
+    PromptHashes hashes;   /* but for is_turn */
 } ChatPromptEnd;
 
 /* The same down to ids; special tokens of the template are recognised, text of the messages stays text. ret_end may be

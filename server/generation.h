@@ -20,14 +20,15 @@ typedef struct GenerationPlan {
     uint32_t n_requests, n_choices;            /* choices of one request */
     Request *requests[GENERATION_MAX_PROMPTS]; /* owned until submitted; ids are given then */
     Buffer echo[GENERATION_MAX_PROMPTS];       /* text of the prompt, where it is to be repeated */
-    Grammar *grammar; /* a reference; NULL: any text */
+    Grammar *grammar;                          /* a reference; NULL: any text */
+    const struct ChatGuide *chat_guide;        /* while a chat's grammar is made */
     ApiAttention attention;
     bool stream, include_usage, want_logprobs, progress;
     uint32_t n_top_logprobs;
     bool short_call_ids;
     PromptHashes hashes; /* of a chat */
-    PromptMap *map;    /* of the first prompt */
-    const char *model; /* one of the served names */
+    PromptMap *map;      /* of the first prompt */
+    const char *model;   /* one of the served names */
     char request_id[130];
     uint64_t deadline_usec; /* 0: none */
 } GenerationPlan;

@@ -51,7 +51,8 @@ bool generation_read(ApiJob *job, ApiRoute route, ApiParams *ret_params, Error *
     plan->n_choices = (uint32_t)ret_params->n;
     if (ret_params->request_id) snprintf(plan->request_id, sizeof plan->request_id, "%s", ret_params->request_id);
     plan->deadline_usec = deadline_of(job, ret_params);
-    return check_deadline(plan, error) && api_grammar_read(job, &ret_params->guide, error);
+    if (!check_deadline(plan, error)) return false;
+    return route == API_CHAT || api_grammar_read(job, &ret_params->guide, error); /* chat_grammar_read */
 }
 
 bool generation_check_bytes(const ApiJob *job, size_t n, const char *param, Error *error)

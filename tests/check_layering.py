@@ -17,7 +17,7 @@ MAY_INCLUDE = (
     ("server/main.c", EVERYTHING),
     ("server/cmd/", EVERYTHING),
     ("server/", ("server/", "scheduler/messages.h", "scheduler/worker.h", "engine/text/", "engine/sample/grammar/",
-                 "engine/sample/schema/", "config/", "base/")),
+                 "engine/sample/schema/", "engine/sample/calls/", "config/", "base/")),
     ("tests/", EVERYTHING + ("tests/",)),
 )
 # Libraries that belong to some folders alone.

@@ -120,6 +120,7 @@ static void begin_call(AnswerParser *parser, bool is_marked)
     parser->is_behind = false;
     parser->mode = MODE_CALL;
     tool_call_begin(&parser->call, parser->plan->style->format->body);
+    parser->call.since = is_marked ? NULL : &parser->since;
     (void)!buffer_append(&parser->raw, parser->held.data, is_marked ? parser->held.n : parser->n_blank,
                          &parser->parts->error);
 }

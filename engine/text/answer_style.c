@@ -10,12 +10,14 @@ static const ToolFormat formats[] = {
      .signs = {"<tool_call>", "<function="},
      .body = CALL_XML,
      .marks = {[MARK_CALL] = "<tool_call>", [MARK_CALL_ALSO] = "<function=", [MARK_CALL_END] = "</tool_call>"},
+     .pad = "\n",
      .before = "\n"},
     {.name = "hermes",
      .signs = {"<tool_call>"},
      .lacks = "<arg_key>",
      .body = CALL_JSON,
      .marks = {[MARK_CALL] = "<tool_call>", [MARK_CALL_END] = "</tool_call>"},
+     .pad = "\n",
      .before = "\n",
      .arguments = "arguments"},
     {.name = "mistral",
@@ -65,6 +67,22 @@ static const struct {
 };
 
 enum { N_THOUGHTS = sizeof thoughts / sizeof *thoughts };
+
+static const char *const json_begins[] = {"{\"name\": \"", "{\"name\":\"", "{\"type\": \"function\", \"name\": \"",
+                                          "{\"type\":\"function\",\"name\":\""};
+static const char *const python_begins[] = {"["};
+
+const char *const *answer_style_begins(const AnswerStyle *style, size_t *ret_n)
+{
+    bool is_python = style->format->body == CALL_PYTHON;
+    *ret_n = is_python ? 1 : sizeof json_begins / sizeof *json_begins;
+    return is_python ? python_begins : json_begins;
+}
+
+char answer_style_name_end(const AnswerStyle *style)
+{
+    return style->format->body == CALL_PYTHON ? '(' : '"';
+}
 
 static bool is_auto(const char *name)
 {
@@ -160,6 +178,30 @@ static void read_marks(AnswerStyle *style, const ChatCallShown *shown, const Tok
         set_mark(style, MARK_CALL_END, after, end, tokenizer);
 }
 
+/* Blanks at the end and at the begin of what is around a call, as far as they may be there. */
+static void read_pads(AnswerStyle *style, const ChatCallShown *shown)
+{
+    const AnswerMarker *mark = &style->marks[MARK_CALL];
+    size_t n_mark = strlen(mark->text), n = 0;
+    const char *at = n_mark ? strstr(shown->before, mark->text) : NULL;
+    if (!at) return;
+    snprintf(style->pad_before, sizeof style->pad_before, "%s", at + n_mark);
+    while (n < sizeof style->pad_after - 1 && (shown->after[n] == '\n' || shown->after[n] == ' ')) n++;
+    if (style->pad_before[strspn(style->pad_before, " \n")]) style->pad_before[0] = '\0';
+    snprintf(style->pad_after, sizeof style->pad_after, "%.*s", (int)n, shown->after);
+}
+
+/* What depends on how the template shows calls. */
+static void read_shown(AnswerStyle *style, const ChatCallShown *shown, bool finds_marks, const Tokenizer *tokenizer)
+{
+    style->shows_tools = shown->shows_tools;
+    style->shows_calls = shown->shows_call;
+    style->shows_two = shown->shows_two;
+    if (!shown->shows_call || !shown->n_before) return;
+    if (finds_marks && style->format->bare && !style->marks[MARK_CALL].n) read_marks(style, shown, tokenizer);
+    read_pads(style, shown);
+}
+
 bool answer_style_find(const ChatTemplate *chat_template, const Tokenizer *tokenizer, const char *tool_format,
                        const char *reasoning, AnswerStyle *ret_style, Error *error)
 {
@@ -170,13 +212,17 @@ bool answer_style_find(const ChatTemplate *chat_template, const Tokenizer *token
     for (int mark = 0; mark < ANSWER_MARKS; mark++)
         set_text(&style, (AnswerMark)mark, style.format->marks[mark], tokenizer);
     if (!find_thoughts(&style, source, reasoning, tokenizer, error)) return false;
+    if (tokenizer && style.bare && !style.marks[MARK_CALL].is_control) style.marks[MARK_CALL].n = 0;
+    style.marks_arguments = !is_auto(tool_format) || strstr(source, "[ARGS]");
+    style.lists_calls = style.format->body == CALL_PYTHON || strstr(source, "[TOOL_CALLS][");
+    style.shows_two = !style.format->bare || style.lists_calls;
+    const char *pad = style.format->pad ? style.format->pad : "";
+    snprintf(style.pad_before, sizeof style.pad_before, "%s", pad);
+    snprintf(style.pad_after, sizeof style.pad_after, "%s", pad);
     if (chat_template) {
         ChatCallShown shown;
         if (!chat_template_try_tools(chat_template, &shown, error)) return false;
-        style.shows_tools = shown.shows_tools;
-        style.shows_calls = shown.shows_call;
-        if (is_auto(tool_format) && style.format->bare && !style.marks[MARK_CALL].n && shown.shows_call)
-            read_marks(&style, &shown, tokenizer);
+        read_shown(&style, &shown, is_auto(tool_format), tokenizer);
     }
     for (int mark = 0; mark < ANSWER_MARKS; mark++)
         if (style.marks[mark].is_control) style.control_ids[style.n_control_ids++] = style.marks[mark].id;

@@ -36,11 +36,12 @@ typedef struct ToolFormat {
     CallBody body;
     char bare;                       /* a call may also begin an answer with this byte, without a mark; 0: no */
     const char *marks[ANSWER_MARKS]; /* of calls; NULL: there is none */
+    const char *pad;                 /* within the marks, around a call; "" */
     const char *before;              /* stands between content and the first call, belongs to neither; "" */
     const char *arguments;           /* CALL_JSON: the key of the arguments */
 } ToolFormat;
 
-enum { ANSWER_MARK_MAX_BYTES = 48 };
+enum { ANSWER_MARK_MAX_BYTES = 48, ANSWER_PAD_BYTES = 4 };
 
 /* A mark as the parser meets it: its text, or, where it is a control token, ANSWER_CONTROL and its number. */
 typedef struct AnswerMarker {
@@ -56,6 +57,10 @@ typedef struct AnswerStyle {
     char bare;                /* as the format's; 0 when the template shows a mark */
     bool shows_tools;         /* the template does */
     bool shows_calls;         /* and the calls in a conversation */
+    bool shows_two;           /* of one turn, too */
+    bool marks_arguments;     /* CALL_NAMED: older templates have no mark for them */
+    bool lists_calls;         /* a call is written as a list, also if it is alone */
+    char pad_before[ANSWER_PAD_BYTES], pad_after[ANSWER_PAD_BYTES]; /* within the marks */
     bool has_reasoning;
     AnswerMarker marks[ANSWER_MARKS];
     uint32_t control_ids[ANSWER_MARKS]; /* [n_control_ids] of the marks that are control tokens */
@@ -68,5 +73,11 @@ typedef struct AnswerStyle {
  */
 LW_CHECK bool answer_style_find(const ChatTemplate *chat_template, const Tokenizer *tokenizer, const char *tool_format,
                                 const char *reasoning, AnswerStyle *ret_style, Error *error);
+/*
+ * How a call that has no mark begins: one of these [*ret_n], the name, and what follows it. All else is content, also
+ * if it would do behind a mark.
+ */
+const char *const *answer_style_begins(const AnswerStyle *style, size_t *ret_n);
+char answer_style_name_end(const AnswerStyle *style);
 /* The mark whose control token it is, or ANSWER_MARKS. */
 AnswerMark answer_style_control(const AnswerStyle *style, uint32_t id);

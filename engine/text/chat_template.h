@@ -22,10 +22,10 @@ enum { CHAT_SHOWN_BYTES = 64 };
 
 /* What a template makes of a tool and of a call of it; found out by rendering. */
 typedef struct ChatCallShown {
-    bool shows_tools, shows_call;
+    bool shows_tools, shows_call, shows_two; /* two: calls of one turn */
     /* Of an assistant's turn that is a call in JSON: from the turn's begin to its brace, and what is behind it. */
     char before[CHAT_SHOWN_BYTES], after[CHAT_SHOWN_BYTES];
-    size_t n_before;
+    size_t n_before; /* 0: it is none, or begins with its brace */
 } ChatCallShown;
 LW_CHECK bool chat_template_try_tools(const ChatTemplate *chat_template, ChatCallShown *ret_shown, Error *error);
 

@@ -11,9 +11,11 @@ static const char tools_json[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"nEeDlE\",\"description\":\"d\",\"parameters\":{\"type\":"
     "\"object\",\"properties\":{\"other\":{\"type\":\"string\",\"description\":\"d\"}},\"required\":[]}}}]";
 static const char user_json[] = "[{\"role\":\"user\",\"content\":\"u\"}]";
-static const char call_json[] =
-    "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":"
-    "\"function\",\"function\":{\"name\":\"nEeDlE\",\"arguments\":{\"kEy\":\"v\"}}}]}]";
+#define CALL(id, name)                                                                                                 \
+    "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"arguments\":{\"kEy\":\"v\"}}}"
+#define CALLS(calls) "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"tool_calls\":[" calls "]}]"
+static const char call_json[] = CALLS(CALL("abcdefghi", "nEeDlE"));
+static const char two_json[] = CALLS(CALL("abcdefghi", "nEeDlE") "," CALL("bcdefghij", "oThEr"));
 
 /* *text stays empty when the template refuses. */
 static bool render(const ChatTemplate *t, const char *messages, bool tools, bool prompts, Buffer *text, Error *error)
@@ -64,10 +66,12 @@ static void read_call(const char *turn, ChatCallShown *shown)
 bool chat_template_try_tools(const ChatTemplate *t, ChatCallShown *ret_shown, Error *error)
 {
     ChatCallShown shown = {0};
-    Buffer with_tools, prompt, call;
+    Buffer with_tools, prompt, call, two;
     bool ok = render(t, user_json, true, true, &with_tools, error);
     ok = render(t, user_json, false, true, &prompt, ok ? error : &(Error){0}) && ok;
     ok = render(t, call_json, false, false, &call, ok ? error : &(Error){0}) && ok;
+    ok = render(t, two_json, false, false, &two, ok ? error : &(Error){0}) && ok;
+    shown.shows_two = strstr(text_of(&two), "nEeDlE") && strstr(text_of(&two), "oThEr");
     shown.shows_tools = strstr(text_of(&with_tools), "nEeDlE") != NULL;
     shown.shows_call = strstr(text_of(&call), "nEeDlE") && strstr(text_of(&call), "kEy");
     if (shown.shows_call && prompt.n && !strncmp(text_of(&call), text_of(&prompt), prompt.n))
@@ -75,6 +79,7 @@ bool chat_template_try_tools(const ChatTemplate *t, ChatCallShown *ret_shown, Er
     buffer_done(&with_tools);
     buffer_done(&prompt);
     buffer_done(&call);
+    buffer_done(&two);
     if (ok) *ret_shown = shown;
     return ok;
 }

@@ -115,10 +115,24 @@ static const ToolSpec *find_tool(const AnswerPlan *plan, const Buffer *name)
     return NULL;
 }
 
+/* Without a mark a call begins in one of few ways, and nothing but a call does. */
+static bool begins_well(const ToolCall *call)
+{
+    size_t n_begins;
+    const char *const *begins = answer_style_begins(call->plan->style, &n_begins);
+    if (!call->since || call->n_calls > call->n_before) return true;
+    for (size_t i = 0; i < n_begins; i++) {
+        size_t n = strlen(begins[i]);
+        if (call->since->n == n + call->name.n && !memcmp(call->since->data, begins[i], n)) return true;
+    }
+    return false;
+}
+
 bool tool_call_name_done(ToolCall *call)
 {
-    call->tool = find_tool(call->plan, &call->name);
-    if (!call->tool) return false;
+    const ToolSpec *tool = find_tool(call->plan, &call->name);
+    if (!tool || !begins_well(call)) return false;
+    call->tool = tool;
     call->is_named = true;
     if (call->plan->max_calls && call->n_calls == call->plan->max_calls) call->is_over = true;
     if (call->is_over) return true;
@@ -206,6 +220,7 @@ static CallStep (*const feeds[])(ToolCall *, char) = {
 void tool_call_begin(ToolCall *call, CallBody body)
 {
     call->body = body;
+    call->n_before = call->n_calls;
     call->state = call->level = call->key_kind = 0;
     call->is_list = call->is_named = call->has_arguments = call->skips_line = false;
     call->is_first = true;

@@ -24,12 +24,13 @@ ScanStep json_scan(JsonScan *scan, char byte);
 
 typedef struct ToolCall {
     const AnswerPlan *plan;
-    AnswerParts *parts; /* of the push under way */
+    AnswerParts *parts;  /* of the push under way */
+    const Buffer *since; /* of a call without a mark: what there is of it; NULL: it has one */
     CallBody body;
     uint8_t state, level, key_kind;
     bool is_list, is_named, is_over, has_arguments, is_first, skips_line;
-    const ToolSpec *tool; /* of the call that is written; NULL: not known yet */
-    uint32_t n_calls;
+    const ToolSpec *tool;       /* of the call that is written; NULL: not known yet */
+    uint32_t n_calls, n_before; /* before: this body */
     JsonScan scan;
     char quote;          /* Python: what ends the text */
     uint32_t code, high; /* of an escape: its digits so far, and the first half of a pair */

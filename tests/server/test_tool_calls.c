@@ -173,7 +173,8 @@ Test(tool_calls, streams_and_objects_tell_the_same)
             const AnswerCase *one = &answer_cases[k];
             if (strcmp(one->format, chats[i].format) || one->begins_in_reasoning != chats[i].begins_in_reasoning)
                 continue;
-            if (!strcmp(one->reasoning, "mistral")) continue; /* this template knows another mark */
+            /* This template knows another mark, this vocabulary has no such token. */
+            if (!strcmp(one->reasoning, "mistral") || strstr(one->text, "python_tag")) continue;
             Seen wanted = expected(one);
             speak(one->text);
             for (int stream = 0; stream < 2; stream++) {

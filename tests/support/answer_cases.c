@@ -117,7 +117,9 @@ const AnswerCase answer_cases[] = {
     {"gemma4", "gemma4", "<|channel>thought\nhm<channel|><|tool_call>call:add{a:<|\"|>x<|\"|>}<tool_call|>",
      "R(hm)add({\"a\": \"x\"})", 0, 0},
     {"generic", "none", "{\"name\": \"add\", \"arguments\": {\"a\": 1}}", "add({\"a\": 1})", 0, 0},
-    {"generic", "none", "{\"tool\": \"add\", \"arguments\": {\"a\": 1}} and", "add({\"a\": 1})C(and)", 0, 0},
+    {"generic", "none", "{\"name\":\"add\",\"arguments\": {\"a\": 1}} and", "add({\"a\": 1})C(and)", 0, 0},
+    {"generic", "none", "{ \"name\": \"add\"}", "C({ \"name\": \"add\"})", 0, 0},
+    {"generic", "none", "{\"arguments\":{},\"name\": \"add\"}", "C({\"arguments\":{},\"name\": \"add\"})", 0, 0},
 };
 
 const size_t n_answer_cases = sizeof answer_cases / sizeof *answer_cases;

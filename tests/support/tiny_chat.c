@@ -13,6 +13,11 @@
     "{% endif %}{{ message['content'] or '' }}{% for call in message['tool_calls'] or [] %}" call                      \
     "{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
 #define BEGIN(more) "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n" more "' }}{% endif %}"
+/* Without thoughts if a request says so. */
+#define THINK(more)                                                                                                    \
+    "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}"                            \
+    "{{ '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}{% elif add_generation_prompt %}"                           \
+    "{{ '<|im_start|>assistant\n" more "' }}{% endif %}"
 #define ARGUMENTS "(call.function.arguments | tojson)"
 #define HERMES                                                                                                         \
     "{{ ('\n' if message['content'] or not loop.first else '') + '<tool_call>\n{\"name\": \"' + call.function.name "   \
@@ -29,15 +34,15 @@ static const struct {
      TOOLS "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + (message['content'] or '') }}"
            "{% for call in message['tool_calls'] or [] %}{{ '<call>' + (call['function'] | tojson) + '</call>' }}"
            "{% endfor %}{{ '<|im_end|>' + '\n' }}{% endfor %}" BEGIN("")},
-    {"hermes", TOOLS TURN(HERMES) BEGIN("")},
-    {"opens", TOOLS TURN(HERMES) BEGIN("<think>\n")},
-    {"coder", TOOLS TURN(CODER) BEGIN("")},
-    {"mistral", TOOLS TURN("{{ '[TOOL_CALLS]' + call.function.name + '[ARGS]' + " ARGUMENTS " }}") BEGIN("")},
+    {"hermes", TOOLS TURN(HERMES) THINK("")},
+    {"opens", TOOLS TURN(HERMES) THINK("<think>\n")},
+    {"coder", TOOLS TURN(CODER) THINK("")},
+    {"mistral", TOOLS TURN("{{ '[TOOL_CALLS]' + call.function.name + '[ARGS]' + " ARGUMENTS " }}") THINK("")},
     {"llama",
      HINTED("<|start_header_id|>{\"parameters\"}")
-         TURN("{{ '{\"name\": \"' + call.function.name + '\", \"parameters\": ' + " ARGUMENTS " + '}' }}") BEGIN("")},
-    {"pythonic", HINTED("[func_name1(") TURN("{{ '[' + call.function.name + '(a=1)]' }}") BEGIN("")},
-    {"gemma", HINTED("<start_function_call>") TURN("") BEGIN("")},
+         TURN("{{ '{\"name\": \"' + call.function.name + '\", \"parameters\": ' + " ARGUMENTS " + '}' }}") THINK("")},
+    {"pythonic", HINTED("[func_name1(") TURN("{{ '[' + call.function.name + '(a=1)]' }}") THINK("")},
+    {"gemma", HINTED("<start_function_call>") TURN("") THINK("")},
     {"bare",
      "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
      "{% endfor %}" BEGIN("")},
