@@ -6,7 +6,7 @@ set -uo pipefail
 . "$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/deploy/common.sh"
 cd "$lw_root" || exit 1
 
-test_packages="clang libclang-rt-dev libcriterion-dev json-schema-test-suite"
+test_packages="clang libclang-rt-dev libcriterion-dev json-schema-test-suite systemd groff-base" # systemd-analyze: units
 logs=$lw_root/build-logs
 passed=()
 failed=()

@@ -44,8 +44,8 @@ class Stage:
     def copy(self, source, target):
         target = self.root / target.lstrip("/")
         target.mkdir(parents=True, exist_ok=True)
-        names = " ".join(f"--exclude={shlex.quote(line)}" for line in (ROOT / ".dockerignore").read_text().split())
-        subprocess.run(f"tar -C {shlex.quote(str(source))} -cf - {names} . | tar -C {shlex.quote(str(target))} -xf - --no-same-owner",
+        names = " ".join(f"--exclude={shlex.quote('./' + line)}" for line in (ROOT / ".dockerignore").read_text().split())
+        subprocess.run(f"tar -C {shlex.quote(str(source))} --anchored --no-wildcards-match-slash {names} -cf - . | tar -C {shlex.quote(str(target))} -xf - --no-same-owner",
                        shell=True, check=True)
 
 

@@ -89,6 +89,43 @@ Test(heartbeat, a_hung_step_shows_and_starves_the_watchdog)
     close(notified);
 }
 
+/* The last datagram that begins so, of those that come within the time. */
+static bool last_of(int fd, const char *begin, unsigned ms, char text[static 256])
+{
+    char one[256];
+    bool found = false;
+    for (unsigned i = 0; i < ms / 10; i++) {
+        ssize_t got;
+        while ((got = recv(fd, one, sizeof one - 1, MSG_DONTWAIT)) > 0) {
+            one[got] = '\0';
+            if (strncmp(one, begin, strlen(begin))) continue;
+            memcpy(text, one, sizeof one);
+            found = true;
+        }
+        nap_ms(10);
+    }
+    return found;
+}
+
+Test(heartbeat, a_load_that_moves_gets_more_time)
+{
+    char text[256];
+    int notified = watch_notifications();
+    FixtureOptions options = fixture_defaults();
+    options.loading = true;
+    Fixture *fixture = fixture_start(&options);
+    cr_expect_not(last_of(notified, "EXTEND", 300, text), "nothing has moved");
+    fixture_tell_loading(fixture, 0.1);
+    fixture_tell_loading(fixture, 0.375);
+    cr_assert(last_of(notified, "EXTEND", 500, text));
+    cr_expect_str_eq(text, "EXTEND_TIMEOUT_USEC=30000000\nSTATUS=loading the model, 37 %");
+    cr_expect_not(last_of(notified, "EXTEND", 300, text), "nor does it any more");
+    fixture_tell_loading(fixture, 0.375);
+    cr_expect(last_of(notified, "EXTEND", 500, text), "the same percent is a sign of life");
+    fixture_stop(fixture);
+    close(notified);
+}
+
 Test(heartbeat, work_that_nobody_takes_up_is_a_stall)
 {
     FixtureOptions options = fixture_defaults();

@@ -81,6 +81,11 @@ static void load_model(Fixture *fixture)
     };
 }
 
+void fixture_tell_loading(Fixture *fixture, double fraction)
+{
+    server_tell_loading(fixture->server, fraction);
+}
+
 static void on_command(uv_async_t *async)
 {
     Fixture *fixture = async->data;

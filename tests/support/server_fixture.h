@@ -28,8 +28,9 @@ typedef struct FixtureOptions {
 FixtureOptions fixture_defaults(void);
 Fixture *fixture_start(const FixtureOptions *options);
 uint16_t fixture_port(const Fixture *fixture);
-void fixture_drain(Fixture *fixture); /* as SIGTERM; returns at once */
-void fixture_halt(Fixture *fixture);  /* as a second SIGTERM */
+void fixture_tell_loading(Fixture *fixture, double fraction); /* as the thread that loads */
+void fixture_drain(Fixture *fixture);                         /* as SIGTERM; returns at once */
+void fixture_halt(Fixture *fixture);                          /* as a second SIGTERM */
 /* The loop ended by itself within the time. */
 bool fixture_ended(Fixture *fixture, uint32_t timeout_ms);
 void fixture_stop(Fixture *fixture); /* halts if need be, joins, frees */

@@ -11,19 +11,19 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 [ "$(id -u)" -eq 0 ] || die "only root can make a machine of namespaces"
 suite=${LONGWAVE_SUITE:-bookworm}
 root=${LONGWAVE_SYSTEM_ROOT:-$lw_cache/system-$suite}
-box_packages=systemd,systemd-sysv,curl,libmicrohttpd12,libuv1,libcjson1,libjemalloc2,libpcre2-8-0,libutf8proc2,libinih1,zlib1g
-[ "$suite" = bookworm ] || box_packages=${box_packages/libmicrohttpd12/libmicrohttpd12t64}
 work=$(mktemp -d)
 init=
 failed=()
 passed=0
 
 make_root() {
+    local needed
     [ -x "$root/sbin/init" ] && return 0
     install_missing debootstrap
+    needed=$(dpkg-deb -f "$deb" Depends | sed 's/([^)]*)//g; s/ //g')
     say "making $root"
     rm -rf "$root"
-    debootstrap --variant=minbase --include="$box_packages" "$suite" "$root" >"$work/debootstrap.log" 2>&1 ||
+    debootstrap --variant=minbase --include="systemd,systemd-sysv,curl,$needed" "$suite" "$root" >"$work/debootstrap.log" 2>&1 ||
         die "debootstrap failed: $(tail -n 3 "$work/debootstrap.log")"
 }
 
@@ -324,8 +324,8 @@ test_purge() {
 tests=("$@")
 [ $# -gt 0 ] || tests=(install start sandbox socket reload keys kill watchdog damaged_model full_disk upgrade stop_with_requests
     purge)
-make_root
 make_packages
+make_root
 boot
 for name in "${tests[@]}"; do
     if ("test_$name") >"$work/$name.log" 2>&1; then
