@@ -8,6 +8,7 @@
 #include "engine/sample/grammar/gbnf.h"
 #include "engine/sample/grammar/matcher.h"
 #include "engine/sample/grammar/vocab.h"
+#include "engine/sample/schema/schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,31 +35,49 @@ static const struct {
      "engine might act upon other things besides number, were objects found whose relations could be expressed.\", "
      "\"ok\": true}, \"ratio\": -12.5e3, \"empty\": [], \"none\": null}"},
     {"person",
-     "root ::= \"{\\\"name\\\": \" string \", \\\"age\\\": \" [0-9]{1,3} \", \\\"email\\\": \" string \", "
-     "\\\"address\\\": \" address \", \\\"tags\\\": [\" (string (\", \" string)*)? \"], \\\"role\\\": \" role \"}\"\n"
-     "address ::= \"{\\\"street\\\": \" string \", \\\"city\\\": \" string \", \\\"zip\\\": \\\"\" [0-9]{5} \"\\\"}\"\n"
-     "role ::= \"\\\"admin\\\"\" | \"\\\"editor\\\"\" | \"\\\"viewer\\\"\" | \"null\"\n" STRING,
+     "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\",\"minimum\":0,"
+     "\"maximum\":150},\"email\":{\"type\":\"string\"},\"address\":{\"type\":\"object\",\"properties\":{\"street\":{"
+     "\"type\":"
+     "\"string\"},\"city\":{\"type\":\"string\"},\"zip\":{\"type\":\"string\",\"pattern\":\"^[0-9]{5}$\"}},"
+     "\"required\":[\"street\","
+     "\"city\",\"zip\"],\"additionalProperties\":false},\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
+     "\"role\":{"
+     "\"enum\":[\"admin\",\"editor\",\"viewer\",null]}},\"required\":[\"name\",\"age\",\"email\",\"address\",\"tags\","
+     "\"role\"],"
+     "\"additionalProperties\":false}",
      "{\"name\": \"Grace Brewster Hopper\", \"age\": 85, \"email\": \"grace@navy.example\", \"address\": {\"street\": "
      "\"12 "
      "Harbour Road\", \"city\": \"Arlington\", \"zip\": \"22201\"}, \"tags\": [\"compilers\", \"navy\", \"a longer tag "
      "with "
      "some words in it\"], \"role\": \"editor\"}"},
     {"events",
-     "root ::= \"[\" event (\", \" event)* \"]\"\nevent ::= \"{\\\"id\\\": \" number \", \\\"when\\\": \\\"\" date "
-     "\"\\\", "
-     "\\\"what\\\": \" string (\", \\\"who\\\": \" string)? (\", \\\"where\\\": {\\\"lat\\\": \" number \", "
-     "\\\"lon\\\": \" "
-     "number \"}\")? \"}\"\ndate ::= [12] [0-9]{3} \"-\" ([0] [1-9] | \"1\" [0-2]) \"-\" [0-3] [0-9]\n" STRING NUMBER,
+     "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"integer\"},\"when\":{"
+     "\"type\":\"string\","
+     "\"format\":\"date\"},\"what\":{\"type\":\"string\"},\"who\":{\"type\":\"string\"},\"where\":{\"type\":\"object\","
+     "\"properties\":{"
+     "\"lat\":{\"type\":\"number\"},\"lon\":{\"type\":\"number\"}},\"required\":[\"lat\",\"lon\"]}},\"required\":["
+     "\"id\",\"when\","
+     "\"what\"],\"additionalProperties\":false}}",
      "[{\"id\": 1, \"when\": \"2024-05-17\", \"what\": \"The review of the third draft was moved to Friday\", \"who\": "
      "\"Tim\"}, {\"id\": 20, \"when\": \"2024-06-01\", \"what\": \"Launch\", \"where\": {\"lat\": 52.52, \"lon\": "
      "13.405}}, "
      "{\"id\": 3, \"when\": \"1999-12-31\", \"what\": \"Party of the century, said everybody who had been there\"}]"},
     {"lengths",
-     "root ::= \"{\\\"title\\\": \\\"\" char{1,40} \"\\\", \\\"body\\\": \\\"\" char{0,400} \"\\\"}\"\n"
-     "char ::= [^\"\\\\\\x00-\\x1F]\n",
+     "{\"type\":\"object\",\"properties\":{\"title\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":40},\"body\":{"
+     "\"type\":"
+     "\"string\",\"maxLength\":400}},\"required\":[\"title\",\"body\"],\"additionalProperties\":false}",
      "{\"title\": \"A short title of some words\", \"body\": \"And a body whose length is limited as well, but to a "
      "number "
      "that is much larger than that of the title, so that most of the text lies in states of its own.\"}"},
+    {"tree",
+     "{\"$ref\":\"#/$defs/"
+     "node\",\"$defs\":{\"node\":{\"type\":\"object\",\"properties\":{\"value\":{\"type\":\"string\"},\"children\":{"
+     "\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/"
+     "node\"}}},\"required\":[\"value\",\"children\"],\"additionalProperties\":"
+     "false}}}",
+     "{\"value\": \"root of the tree\", \"children\": [{\"value\": \"a leaf\", \"children\": []}, {\"value\": \"a "
+     "branch\", "
+     "\"children\": [{\"value\": \"the last leaf of all\", \"children\": []}]}]}"},
     {"free_then_call",
      "root ::= ([^<] | \"<\" [^t])* (\"<tool>\" \"{\\\"name\\\": \\\"get_weather\\\", \\\"arguments\\\": "
      "{\\\"city\\\": \" "
@@ -190,6 +209,17 @@ static void take_text(Grammar *grammar, const GrammarVocab *vocab, const char *t
     matcher_free(matcher);
 }
 
+/* A JSON schema, or GBNF. */
+static bool read_case(GrammarBuilder *builder, const char *text, GrammarNode *ret_root, Error *error)
+{
+    if (*text != '{') return gbnf_parse(builder, text, strlen(text), ret_root, error);
+    cJSON *schema = cJSON_Parse(text);
+    bool ok = schema ? schema_compile(schema, NULL, builder, ret_root, NULL, error)
+                     : error_set(error, ERR_INVALID, "the schema is no JSON");
+    cJSON_Delete(schema);
+    return ok;
+}
+
 /* Appends what the first time took to all; returns the milliseconds of compiling. */
 static double run_case(size_t i, const GrammarVocab *vocab, Costs *all)
 {
@@ -200,8 +230,7 @@ static double run_case(size_t i, const GrammarVocab *vocab, Costs *all)
     static Costs cold, warm;
     cold.n = warm.n = 0;
     double begin = now_usec();
-    if (!grammar_builder_new(&builder, &error) ||
-        !gbnf_parse(builder, cases[i].grammar, strlen(cases[i].grammar), &root, &error) ||
+    if (!grammar_builder_new(&builder, &error) || !read_case(builder, cases[i].grammar, &root, &error) ||
         !grammar_compile(builder, root, vocab, &grammar, &error))
         die(cases[i].name, &error);
     double compile_ms = (now_usec() - begin) / 1e3;

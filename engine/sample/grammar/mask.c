@@ -41,7 +41,7 @@ static bool walk_below(Run *run, Walk *walk, uint32_t from, uint32_t spot, Error
             walk->is_cut = true;
             break;
         }
-        if (next == SPOT_DEAD) {
+        if (!spot_lives(next)) {
             i = node->after;
             continue;
         }
@@ -183,7 +183,7 @@ static bool walk_exits(Run *run, const TopMask *top, uint32_t rest, uint64_t *wo
     *ret_is_cut = false;
     if (rest <= STACK_OPEN || !top->n_exits) return true;
     if (!run_spot_from(run, rest, &spot, error)) return false;
-    for (uint32_t i = 0; i < top->n_exits && spot != SPOT_DEAD && !walk.is_cut; i++)
+    for (uint32_t i = 0; i < top->n_exits && spot_lives(spot) && !walk.is_cut; i++)
         if (!walk_below(run, &walk, top->exits[i], spot, error)) return false;
     *ret_is_cut = walk.is_cut;
     return true;
@@ -237,28 +237,53 @@ static void allow_tokens(const Run *run, uint32_t stack, uint64_t *words)
     }
 }
 
-/* Each of the long tokens by itself. */
+/* Each of the long tokens by itself, from where it leaves the one before: they are in order, and most are runs. */
 static bool add_long_tokens(Run *run, uint32_t spot, uint64_t *words, Error *error)
 {
     const GrammarVocab *vocab = run->vocab;
+    uint32_t *path = run->masks.path, n_known = 0;
+    const uint8_t *before = NULL;
+    path[0] = spot;
     for (uint32_t i = 0; i < vocab->n_long; i++) {
-        uint32_t id = vocab->long_tokens[i], at = spot;
-        for (size_t j = vocab->first[id]; j < vocab->first[id + 1] && at != SPOT_DEAD; j++)
-            if (!run_byte(run, at, vocab->bytes[j], &at, error)) return false;
-        if (at != SPOT_DEAD) words[id / 64] |= UINT64_C(1) << id % 64;
+        uint32_t id = vocab->long_tokens[i], n = (uint32_t)(vocab->first[id + 1] - vocab->first[id]), at = 0;
+        const uint8_t *bytes = vocab->bytes + vocab->first[id];
+        while (at < n_known && at < n && bytes[at] == before[at]) at++;
+        for (; at < n && spot_lives(path[at]); at++)
+            if (!run_byte(run, path[at], bytes[at], &path[at + 1], error)) return false;
+        if (spot_lives(path[at])) words[id / 64] |= UINT64_C(1) << id % 64;
+        n_known = at;
+        before = bytes;
     }
     return true;
+}
+
+/* Does a state read many bytes, so that its mask will take long? */
+static bool reads_much(const Automaton *automaton, uint32_t state)
+{
+    enum { MANY_BYTES = 32 };
+    const AutomatonState *at = &automaton->states[state];
+    uint32_t n = 0;
+    for (uint32_t i = at[0].first_byte; i < at[1].first_byte; i++)
+        n += automaton->bytes[i].last - automaton->bytes[i].first + 1u;
+    return n >= MANY_BYTES;
+}
+
+/* So many tokens will follow that it is not worth while to try a light walk. */
+static bool is_heavy(const Run *run, uint32_t spot)
+{
+    for (uint32_t i = 0; i < run->spots[spot].n; i++)
+        if (reads_much(run->automaton, run->stacks[run->members[run->spots[spot].first + i]].state)) return true;
+    return false;
 }
 
 static bool fill_mask(Run *run, uint32_t spot, uint64_t *words, Error *error)
 {
     size_t n_bytes = run->vocab->n_words * sizeof *words;
     Walk walk = {.words = words, .max_depth = UINT32_MAX, .max_nodes = MASK_LIGHT_NODES};
+    walk.is_cut = is_heavy(run, spot);
     memset(words, 0, n_bytes);
-    if (!run->spots[spot].is_heavy && !walk_below(run, &walk, 0, spot, error)) return false;
-    if (walk.is_cut || run->spots[spot].is_heavy) {
-        run->spots[spot].is_heavy = true;
-        memset(words, 0, n_bytes);
+    if (!walk.is_cut && !walk_below(run, &walk, 0, spot, error)) return false;
+    if (walk.is_cut) {
         for (uint32_t i = 0; i < run->spots[spot].n; i++)
             if (!add_stack(run, run->members[run->spots[spot].first + i], words, error)) return false;
         if (!add_long_tokens(run, spot, words, error)) return false;
@@ -299,17 +324,6 @@ bool mask_of(Run *run, uint32_t spot, const uint64_t **ret_words, uint32_t *ret_
 }
 
 /* ---- ahead of time ---- */
-
-/* Does a state read many bytes, so that its mask will take long? */
-static bool reads_much(const Automaton *automaton, uint32_t state)
-{
-    enum { MANY_BYTES = 32 };
-    const AutomatonState *at = &automaton->states[state];
-    uint32_t n = 0;
-    for (uint32_t i = at[0].first_byte; i < at[1].first_byte; i++)
-        n += automaton->bytes[i].last - automaton->bytes[i].first + 1u;
-    return n >= MANY_BYTES;
-}
 
 typedef struct Warmth {
     Run *run;

@@ -25,9 +25,9 @@ static bool try_step(Run *run, RunUser *user, StepFn step, const void *arg, Erro
 
 static bool is_way(uint32_t spot, RunUser *user, Error *error)
 {
-    if (spot == SPOT_DEAD)
-        return error_set(error, ERR_INVALID, "the grammar has no such text, or more than %d ways to read it",
-                         SPOT_MAX_STACKS);
+    if (spot == SPOT_DEAD) return error_set(error, ERR_INVALID, "the grammar has no such text");
+    if (spot == SPOT_LOST)
+        return error_set(error, ERR_TOO_LARGE, "the grammar has more than %d ways to read the text", SPOT_MAX_STACKS);
     user->spot = spot;
     return true;
 }

@@ -30,6 +30,6 @@ LW_CHECK bool matcher_forced(GrammarMatcher *matcher, uint8_t *out, size_t max, 
 
 /*
  * The tokens that may come next: bit id % 64 of word id / 64, valid until the next call that takes a matcher of this
- * grammar. *ret_n: how many. Every one of them can be pushed, and no other.
+ * grammar. *ret_n: how many. Every one of them can be pushed, and no other, but for ERR_TOO_LARGE.
  */
 LW_CHECK bool matcher_mask(GrammarMatcher *matcher, const uint64_t **ret_words, uint32_t *ret_n, Error *error);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STACKS = 1 << 16, MAX_SPOTS = 1 << 13, MAX_MEMBERS = 1 << 18 };
+enum { MAX_STACKS = 1 << 16, MAX_SPOTS = 1 << 13, MAX_MEMBERS = 1 << 20 };
 
 /* ---- tables ---- */
 
@@ -45,7 +45,7 @@ bool run_init(Run *run, const Automaton *automaton, const GrammarVocab *vocab, E
     }
     made.max_stacks = made.max_spots = 64;
     made.n_stacks = STACK_OPEN + 1;
-    made.n_spots = SPOT_DEAD + 1;
+    made.n_spots = SPOT_LOST + 1;
     *run = made;
     return true;
 }
@@ -220,7 +220,7 @@ static bool close_spot(Run *run, uint32_t *ret_spot, Error *error)
         else
             put(run, stack.below);
     }
-    *ret_spot = SPOT_DEAD;
+    *ret_spot = SPOT_LOST;
     if (run->has_overflown) return true;
     for (uint32_t i = 0; i < run->n_closure; i++) {
         const AutomatonState *at = &automaton->states[run->stacks[run->closure[i]].state];

@@ -13,7 +13,8 @@ enum {
     STACK_END = 0,  /* below the root rule: when it ends, the text does */
     STACK_OPEN = 1, /* whatever is below: what is known of the top of a stack alone ends so */
     SPOT_UNKNOWN = 0,
-    SPOT_DEAD = 1, /* no stack reads the byte, or more than SPOT_MAX_STACKS do */
+    SPOT_DEAD = 1, /* no stack reads the byte */
+    SPOT_LOST = 2, /* there are more than SPOT_MAX_STACKS: what follows is not known, and not allowed */
     SPOT_MAX_STACKS = 512,
     RUN_MASK_SLOTS = 32,
     RUN_MAX_TOP_BYTES = 8 << 20,
@@ -30,7 +31,6 @@ typedef struct Spot {
     uint32_t slot; /* index + 1 of its mask; 0: none */
     bool may_end;  /* the root rule may end here */
     bool opens;    /* STACK_OPEN was reached: what is below it may go on */
-    bool is_heavy; /* many tokens may follow */
 } Spot;
 
 /* Tokens that the top of a stack decides: mask.c */
@@ -87,11 +87,17 @@ LW_CHECK bool run_stack(Run *run, uint32_t state, uint32_t below, uint32_t *ret_
 LW_CHECK bool run_spot_alone(Run *run, uint32_t stack, uint32_t *ret_spot, Error *error);
 /* All that can be reached from a stack without a byte. */
 LW_CHECK bool run_spot_from(Run *run, uint32_t stack, uint32_t *ret_spot, Error *error);
-/* One byte, one token further; SPOT_DEAD: there is no way. */
+/* One byte, one token further; SPOT_DEAD, SPOT_LOST: there is no way. */
 LW_CHECK bool run_byte(Run *run, uint32_t spot, uint8_t byte, uint32_t *ret_spot, Error *error);
 LW_CHECK bool run_token(Run *run, uint32_t spot, uint32_t id, uint32_t *ret_spot, Error *error);
 /* Forgets all but the spots of users, which get other numbers. */
 LW_CHECK bool run_compact(Run *run, Error *error);
+
+/* Does a text go on there? */
+static inline bool spot_lives(uint32_t spot)
+{
+    return spot > SPOT_LOST;
+}
 
 /* run_byte, if it is known already. */
 static inline uint32_t run_known(const Run *run, uint32_t spot, uint8_t byte)
