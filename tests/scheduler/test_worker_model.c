@@ -2,7 +2,9 @@
 /* The scheduler on the real engine with a tiny model: what must not depend on chunks, choices and company. */
 #include "scheduler/worker.h"
 #include "base/clock.h"
+#include "engine/sample/grammar/vocab.h"
 #include "tests/scheduler/recorder.h"
+#include "tests/support/grammar_rig.h"
 #include "tests/support/tiny_model.h"
 
 #include <criterion/criterion.h>
@@ -212,4 +214,38 @@ Test(worker_model, in_little_memory_all_answers_are_those_of_requests_alone)
         free(in_tight);
         free(in_cached);
     }
+}
+
+/* The same with a grammar, of which much is known ahead: preempted choices go on where they were in it. */
+Test(worker_model, in_little_memory_answers_follow_their_grammar)
+{
+    enum { N = 6 };
+    const Setting alone = {.max_batch = 1, .prefill_chunk = 64, .kv_types = "f32"};
+    const Setting tight = {.max_batch = 4, .prefill_chunk = 48, .kv_tokens = 640, .kv_types = "f32"};
+    Engine *engine = open_engine(&alone);
+    GrammarVocab *vocab;
+    GrammarRig grammar;
+    Error error;
+    cr_assert(grammar_vocab_of(engine_tokenizer(engine), &vocab, &error), "%s", error.text);
+    grammar_rig_regex(&grammar, "([a-z]{3}, known ahead and long enough: [0-9]{2,5}; ){14}", vocab);
+    Request *requests[N];
+    for (RequestId id = 1; id <= N; id++) {
+        requests[id - 1] = request_of_many(id, id % N_POLICIES);
+        requests[id - 1]->grammar = grammar_take(grammar.grammar);
+    }
+    Recorder *got = run_in(&tight, requests, N);
+    cr_expect_gt(got->stats.preempted, 0);
+    for (RequestId id = 1; id <= N; id++) {
+        Request *request = request_of_many(id, id % N_POLICIES);
+        request->grammar = grammar_take(grammar.grammar);
+        Recorder *want = run_in(&alone, &request, 1);
+        compare_answers(got, want, id, "grammar");
+        const ChoiceRecord *choice = &got->requests[id].choices[0];
+        if (choice->finish == FINISH_STOP) cr_expect(grammar_rig_takes(&grammar, choice->text), "'%s'", choice->text);
+        free(want);
+    }
+    free(got);
+    grammar_rig_done(&grammar);
+    grammar_vocab_free(vocab);
+    engine_close(engine);
 }
