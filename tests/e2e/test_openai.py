@@ -114,7 +114,7 @@ def test_models(client):
     ({"logit_bias": {"99999": 1}}, "logit_bias"),
     ({"extra_body": {"stop_token_ids": [49152]}}, "stop_token_ids[0]"),
     ({"tools": [{"type": "function", "function": {"name": "f g"}}]}, "tools[0].function.name"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
     ({"max_tokens": 9000}, "max_tokens"),
 ])
 def test_bad_requests(client, fields, param):
