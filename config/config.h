@@ -62,6 +62,7 @@ typedef struct Config {
     uint64_t host_memory;  /* bytes of all keys and values together */
     uint64_t swap_memory;  /* bytes of copies of those that had to give way */
     uint32_t audit;        /* tokens of an answer between two that are computed dense too; 0: none */
+    bool baselines;        /* of eval, for requests */
     const char *attention; /* a preset, or auto */
     const char *tool_format, *reasoning_format; /* how the model writes calls of tools and reasoning; NULL: found out */
     const char *roles;                          /* NAME=PATH[,NAME=PATH...]; NULL: none */

@@ -71,6 +71,9 @@ const ConfigOption config_options[] = {
      .metavar = "PRESET",
      .help = "how requests attend that do not say it: dense, lserve-4k, lserve-8k, hip-3k, hip-5k, hip-3k-fast, "
              "hip-3k-flash; auto: dense, until this model file has a certificate"},
+    {"baselines", .kind = OPTION_FLAG, FIELD(baselines), .fallback = "off", .section = "model", .commands = CMD_SERVE,
+     .help = "requests may ask for what eval compares with: oracle, quest, streaming-llm, random, vertical-slash, "
+             "self-extend"},
     {"audit", .kind = OPTION_INTEGER, FIELD(audit), .fallback = "0", .shown = "none", .max = 1 << 20,
      .section = "model", .commands = CMD_SERVE, .metavar = "TOKENS",
      .help = "of answers that select, every so many-th token is computed by dense attention too: what that would have "

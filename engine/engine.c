@@ -29,12 +29,12 @@ static bool check_params(const EngineParams *params, Error *error)
 }
 
 /* Is there a policy that tells queries beyond the trained context of no positions beyond it? */
-static bool moves_keys(const EngineParams *params)
+static bool goes_beyond(const EngineParams *params, uint32_t trained)
 {
     const AttnPolicy *preset = params->attention ? preset_find(params->attention) : NULL;
-    if (preset && preset->positions == POSITIONS_PACKED) return true;
+    if (preset && policy_reach(preset, trained) > trained) return true;
     for (uint32_t i = 0; params->policies && i < params->n_policies; i++)
-        if (params->policies[i].positions != POSITIONS_TRUE) return true;
+        if (policy_reach(&params->policies[i], trained) > trained) return true;
     return false;
 }
 
@@ -42,7 +42,7 @@ static bool set_limits(Engine *engine, Error *error)
 {
     EngineParams *p = &engine->params;
     uint32_t trained = engine->shape.train_context;
-    if (p->context > trained && !moves_keys(p))
+    if (p->context > trained && !goes_beyond(p, trained))
         return error_set_param(error, ERR_INVALID, "ctx",
                                "ctx is %u, but the model is trained for %u tokens; attention with other positions "
                                "goes further",

@@ -68,8 +68,7 @@ static bool append_default(Engine *engine, const AttnPolicy *policy, const AttnP
 }
 
 /* The certified policy with the roles that it names, as it was measured; false: it cannot be followed. */
-static bool read_certificate(const Engine *engine, const AttnPolicy *policies, uint32_t n, PolicySpec *ret_spec,
-                             Error *error)
+static bool read_certificate(Engine *engine, const AttnPolicy *policies, uint32_t n, PolicySpec *ret_spec, Error *error)
 {
     Certificate certificate;
     KvTypes types;
@@ -80,6 +79,11 @@ static bool read_certificate(const Engine *engine, const AttnPolicy *policies, u
         return error_set(error, ERR_INVALID, "the certificate is of kv_type '%s', which is not what is served",
                          certificate.kv_type);
     if (!policy_spec_take_roles(ret_spec, policies, n, error)) return error_prefix(error, "the certificate");
+    const HeadRoles *roles = ret_spec->policy.roles;
+    if ((roles ? roles->hash : 0) != certificate.roles)
+        return error_set(error, ERR_INVALID, "the certificate is of other head roles than those of '%.64s'",
+                         ret_spec->roles);
+    engine->certified_tokens = certificate.length;
     return policy_check(&ret_spec->policy, error) && check_device(engine, &ret_spec->policy, error);
 }
 
@@ -176,6 +180,11 @@ static uint32_t find_place(const Engine *engine)
 const Error *engine_certificate_error(const Engine *engine)
 {
     return engine->certificate_error.code == ERR_NONE ? NULL : &engine->certificate_error;
+}
+
+uint32_t engine_certified_tokens(const Engine *engine)
+{
+    return engine->default_policy ? engine->certified_tokens : 0;
 }
 
 PolicyId engine_default_policy(const Engine *engine)

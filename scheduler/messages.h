@@ -60,8 +60,9 @@ typedef struct SessionCall {
     SessionOp op;
     char session[SESSION_MAX_ID_BYTES + 1];
     Arena arena; /* owns tokens and salt */
+    uint32_t policy;    /* PolicyId: one of the engine's own */
+    AttnWish attention; /* what requests want beyond that; to restore, only where they do */
     /* SESSION_SAVE: the longest cached prefix of these is meant */
-    uint32_t policy; /* PolicyId */
     const uint32_t *tokens;
     uint32_t n_tokens;
     const char *salt; /* [n_salt] */

@@ -123,8 +123,7 @@ static uint64_t start_bytes(const Sched *sched, const Sequence *sequence, uint32
     uint32_t n_more = fair_stretch(sequence, n_cached);
     uint64_t need = missing_bytes(sched, sequence, n_cached / KV_PAGE_TOKENS * KV_PAGE_TOKENS, n_more);
     for (uint32_t i = 0; i < sched->n_running; i++)
-        need += missing_bytes(sched, sched->running[i],
-                              engine_seq_tokens(engine, sched->running[i]->seq), n_more);
+        need += missing_bytes(sched, sched->running[i], engine_seq_tokens(engine, sched->running[i]->seq), n_more);
     return need;
 }
 
@@ -161,7 +160,7 @@ static bool may_fit(const Sched *sched, const Sequence *sequence)
     return usage.used_bytes + need <= usage.total_bytes + idle_bytes(sched);
 }
 
-/* false: it has to wait, or it has failed. */
+/* false: it has to wait, or, as long as it is new, it has failed: a table is full that others hold. */
 static bool start(Sched *sched, Sequence *sequence, Error *error)
 {
     Job *job = sequence->job;
@@ -192,7 +191,7 @@ void queue_admit(Sched *sched)
         if (start(sched, sequence, &error)) {
             running_add(sched, sequence);
             sched->n_admitted++;
-        } else if (error.code == ERR_BUSY && sched->n_running > 0) {
+        } else if (error.code == ERR_BUSY && sched->n_running > 0 && sequence->state != SEQUENCE_NEW) {
             queue_push(sched, sequence);
             sched->is_blocked = true;
         } else {

@@ -40,7 +40,8 @@ struct SessionStore {
     Buffer head_bytes;
     SessionHead head;
     PolicyId policy;
-    PageSet *sets; /* [n_sets] of whose pages the store is an owner */
+    bool has_own_policy; /* it came with the call, for as long as that is under way */
+    PageSet *sets;       /* [n_sets] of whose pages the store is an owner */
     uint32_t n_sets;
     SessionRecord record;
     uint32_t crc, record_crc; /* of the CRCs so far; of the record so far */
@@ -94,6 +95,8 @@ static void release_bytes(SessionStore *store)
 static void finish(SessionStore *store)
 {
     release_pages(store);
+    if (store->has_own_policy) engine_policy_release(store->engine, store->policy);
+    store->has_own_policy = false;
     store->phase = ENDING;
 }
 
@@ -157,6 +160,19 @@ static const KvClassInfo *classes_of(const SessionStore *store, uint32_t *ret_n)
     return engine_policy_classes(store->engine, store->policy, ret_n);
 }
 
+/* The one that requests like the call would follow. */
+static bool take_policy(SessionStore *store, Error *error)
+{
+    const SessionCall *call = store->call;
+    AttnPolicy policy;
+    if (call->policy >= store->n_policies) return error_set(error, ERR_INTERNAL, "there is no policy %u", call->policy);
+    store->policy = call->policy;
+    if (wish_is_plain(&call->attention)) return true;
+    store->has_own_policy = wish_apply(&call->attention, engine_policy(store->engine, call->policy), &policy, error) &&
+                            engine_policy_intern(store->engine, &policy, &store->policy, error);
+    return store->has_own_policy;
+}
+
 /* ---- saving ---- */
 
 /* Becomes an owner of the pages of the longest cached prefix. */
@@ -186,7 +202,7 @@ static void fill_head(SessionStore *store)
     SessionHead *head = &store->head;
     const KvClassInfo *classes = classes_of(store, &head->n_classes);
     head->model = store->model;
-    head->policy = store->policies[store->policy];
+    head->policy = engine_policy_fingerprint(store->engine, store->policy);
     head->name = engine_policy(store->engine, store->policy)->name;
     head->n_name = (uint32_t)strnlen(head->name, SESSION_MAX_NAME_BYTES);
     head->salt = store->call->salt;
@@ -201,9 +217,7 @@ static void fill_head(SessionStore *store)
 static bool begin_save(SessionStore *store, Error *error)
 {
     SessionCall *call = store->call;
-    if (call->policy >= store->n_policies) return error_set(error, ERR_INTERNAL, "there is no policy %u", call->policy);
-    store->policy = call->policy;
-    if (!take_prefix(store, error)) return false;
+    if (!take_policy(store, error) || !take_prefix(store, error)) return false;
     fill_head(store);
     uint32_t crc;
     if (!session_head_write(&store->head, call->tokens, &store->head_bytes, &crc, error)) return false;
@@ -325,6 +339,10 @@ static bool match_head(SessionStore *store, Error *error)
         uint32_t n_classes;
         (void)classes_of(store, &n_classes);
         if (store->policies[store->policy] == head->policy && n_classes == head->n_classes) return true;
+    }
+    if (!wish_is_plain(&store->call->attention)) {
+        if (!take_policy(store, error)) return false;
+        if (engine_policy_fingerprint(store->engine, store->policy) == head->policy) return true;
     }
     return error_set(error, ERR_INVALID,
                      "it was saved with another kv_type, on another kind of processor, or with attention '%.*s' of "
@@ -552,10 +570,10 @@ static SessionState end(SessionStore *store)
 
 SessionState session_step(SessionStore *store)
 {
-    static Step *const steps[] = {[WRITE_HEAD] = write_head, [WRITE_PAGE] = write_page, [COMMIT] = commit,
-                                  [END_SAVE] = end_save,     [READ_FIXED] = read_fixed, [READ_HEAD] = read_head,
-                                  [TAKE_HEAD] = take_head,   [CHECK_PAGE] = check_page, [CHECK_END] = check_end,
-                                  [LOAD_PAGE] = load_page,   [END_REMOVE] = end_remove};
+    static Step *const steps[] = {
+        [WRITE_HEAD] = write_head, [WRITE_PAGE] = write_page, [COMMIT] = commit,        [END_SAVE] = end_save,
+        [READ_FIXED] = read_fixed, [READ_HEAD] = read_head,   [TAKE_HEAD] = take_head,  [CHECK_PAGE] = check_page,
+        [CHECK_END] = check_end,   [LOAD_PAGE] = load_page,   [END_REMOVE] = end_remove};
     Error error;
     bool ok = true;
     if (store->phase == NO_CALL) return SESSION_IDLE;

@@ -18,6 +18,12 @@ static bool refuse_member(const char *object, const cJSON *item, Error *error)
 static bool read_budget(const cJSON *item, AttnWish *wish, Error *error)
 {
     int64_t budget;
+    if (cJSON_IsString(item)) {
+        wish->is_adaptive = !strcmp(item->valuestring, "adaptive");
+        return wish->is_adaptive ||
+               error_set_param(error, ERR_INVALID, ATTENTION ".budget",
+                               "'" ATTENTION ".budget' is neither a number of tokens nor 'adaptive'");
+    }
     if (!json_get_int(item, ATTENTION ".budget", 1, MAX_BUDGET, &budget, error)) return false;
     wish->budget = (uint32_t)budget;
     return true;
@@ -131,6 +137,7 @@ static void list_policies(const ServedPolicies *policies, char *text, size_t roo
         n += more > 0 ? (size_t)more : 0;
     }
     for (size_t i = 0; preset_name_at(i) && n < room; i++) {
+        if (preset_is_baseline(preset_find(preset_name_at(i))) && !policies->has_baselines) continue;
         int more = snprintf(text + n, room - n, ", '%.40s'", preset_name_at(i));
         n += more > 0 ? (size_t)more : 0;
     }
@@ -157,13 +164,18 @@ static uint32_t find_policy(const ServedPolicies *policies, const char *preset, 
     return i;
 }
 
+static uint32_t reach_of(const ServedPolicies *policies, const AttnPolicy *policy)
+{
+    return policies->trained_context && policy ? policy_reach(policy, policies->trained_context) : UINT32_MAX;
+}
+
 /* Does the engine take it? Whatever roles may stream, they are there. */
-static bool check_wish(const AttnPolicy *from, ApiAttention *attention, Error *error)
+static bool check_wish(const ServedPolicies *policies, const AttnPolicy *from, ApiAttention *attention, Error *error)
 {
     static const HeadRoles some = {"", NULL};
     AttnPolicy base = {.name = "dense", .roles = attention->name.roles ? &some : NULL}, policy;
     if (!wish_apply(&attention->wish, from ? from : &base, &policy, error)) return false;
-    attention->is_packed = policy.positions == POSITIONS_PACKED;
+    attention->reach = reach_of(policies, &policy);
     return true;
 }
 
@@ -174,7 +186,8 @@ bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *p
     bool is_named = longwave->preset && strcmp(longwave->preset, "auto");
     const char *preset = is_named ? longwave->preset : fallback->preset;
     const char *roles = longwave->roles || is_named ? longwave->roles : fallback->roles;
-    ApiAttention attention = {.wish = longwave->attention, .name = {preset, roles}};
+    ApiAttention attention = {
+        .wish = longwave->attention, .name = {preset, roles}, .is_auto = !is_named && !longwave->roles};
     const AttnPolicy *known = preset_find(preset), *from = NULL;
     if (known) attention.wish.preset = attention.name.preset = known->name;
     attention.policy = find_policy(policies, preset, roles);
@@ -183,8 +196,7 @@ bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *p
     AttnWish rest = attention.wish;
     rest.preset = NULL;
     if (is_own && wish_is_plain(&rest)) {
-        const AttnPolicy *own = attention.name.policy ? attention.name.policy : known;
-        attention.is_packed = own && own->positions == POSITIONS_PACKED;
+        attention.reach = reach_of(policies, attention.name.policy ? attention.name.policy : known);
         attention.wish = rest;
         *ret_attention = attention;
         return true;
@@ -196,10 +208,21 @@ bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *p
         attention.policy = find_policy(policies, "dense", roles);
     }
     if ((!known && !from) || attention.policy == policies->n) return refuse_policy(preset, roles, policies, error);
+    if (known && !is_own && preset_is_baseline(known) && !policies->has_baselines)
+        return error_set_param(error, ERR_UNSUPPORTED, ATTENTION,
+                               "'" ATTENTION "': '%.40s' is a baseline of eval; --baselines lets requests ask for it",
+                               preset);
     if (policies->is_fixed)
         return error_set_param(error, ERR_UNSUPPORTED, ATTENTION, "'" ATTENTION "': '%.40s' needs the CPU", preset);
     attention.name.roles = policies->list[attention.policy].roles;
-    if (!check_wish(from, &attention, error)) return false;
+    if (!check_wish(policies, from, &attention, error)) return false;
     *ret_attention = attention;
     return true;
+}
+
+void api_longwave_settle(const ServedPolicies *policies, uint32_t n_prompt, ApiAttention *attention)
+{
+    if (!attention->is_auto || !policies->certified_tokens || n_prompt <= policies->certified_tokens) return;
+    *attention = (ApiAttention){.name = policies->list[0], .reach = policies->trained_context};
+    if (!attention->reach) attention->reach = UINT32_MAX;
 }

@@ -19,9 +19,12 @@ typedef struct ServedPolicy {
 } ServedPolicy;
 
 typedef struct ServedPolicies {
-    const ServedPolicy *list; /* [n >= 1], the first dense */
-    uint32_t n, fallback;     /* of requests that say nothing */
-    bool is_fixed;            /* the device takes nothing but these */
+    const ServedPolicy *list;  /* [n >= 1], the first dense */
+    uint32_t n, fallback;      /* of requests that say nothing */
+    bool is_fixed;             /* the device takes nothing but these */
+    bool has_baselines;        /* requests may ask for those of eval too */
+    uint32_t trained_context;  /* of the model; 0: not told */
+    uint32_t certified_tokens; /* prompts of up to so many follow the fallback, longer ones are dense; 0: any */
 } ServedPolicies;
 
 /* What a request comes to. */
@@ -29,9 +32,12 @@ typedef struct ApiAttention {
     uint32_t policy; /* of the list; whose roles it has, when there is a wish beyond */
     AttnWish wish;
     ServedPolicy name;
-    bool is_packed; /* positions beyond the trained context are not told */
+    bool is_auto;   /* the server's own choice */
+    uint32_t reach; /* tokens of context */
 } ApiAttention;
 
 /* What cannot be served is refused with the field's name, an unknown preset with a list of what there is. */
 LW_CHECK bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *policies,
                                      ApiAttention *ret_attention, Error *error);
+/* Of a prompt of n tokens: what is certified for shorter ones alone is dense. */
+void api_longwave_settle(const ServedPolicies *policies, uint32_t n_prompt, ApiAttention *attention);

@@ -117,10 +117,9 @@ static bool run_save(ApiJob *job, Error *error)
     ApiAttention attention = {0};
     bool ok = read_tokens(job, &tokens, &params, error) &&
               api_longwave_attention(&params.longwave, &job->model->policies, &attention, error);
-    if (ok && !wish_is_plain(&attention.wish))
-        ok = error_set_param(error, ERR_UNSUPPORTED, "longwave.attention",
-                             "sessions are kept of the ways to attend that this server was started with");
+    api_longwave_settle(&job->model->policies, (uint32_t)tokens.n, &attention);
     wait->call->policy = attention.policy;
+    wait->call->attention = attention.wish;
     if (ok && (!tokens.n || tokens.n > job->model->context))
         ok = error_set_param(error, tokens.n ? ERR_CONTEXT_LENGTH : ERR_INVALID, "prompt",
                              "there are %zu tokens; 1 to %u are possible", tokens.n, job->model->context);
@@ -129,6 +128,20 @@ static bool run_save(ApiJob *job, Error *error)
                                        salt ? (uint32_t)strlen(salt) : 0, error);
     token_list_done(&tokens);
     return ok;
+}
+
+/* The way to attend that it was saved of, where that is none of the server's own. */
+static bool run_restore(ApiJob *job, Error *error)
+{
+    SessionWait *wait = job->user;
+    ApiParams params;
+    ApiAttention attention = {0};
+    if (!api_params_read(job->json, API_COMPLETION, tok_n_vocab(job->model->tokenizer), &params, error) ||
+        !api_longwave_attention(&params.longwave, &job->model->policies, &attention, error))
+        return false;
+    wait->call->policy = attention.policy;
+    wait->call->attention = attention.wish;
+    return true;
 }
 
 static void on_prepared(ApiJob *job)
@@ -190,12 +203,12 @@ void api_session_post(Server *server, Exchange *exchange, const char *tail)
     }
     SessionWait *wait = begin(server, exchange, saves ? SESSION_SAVE : SESSION_RESTORE, tail, n_id);
     if (!wait) return;
-    if (!saves) {
+    if (!saves && !exchange_body(exchange)->n) {
         send_call(wait);
         return;
     }
     wait->exchange = NULL; /* the job's until it comes back */
-    if (!api_job_start(server, exchange, wait, run_save, on_prepared)) wait_free(wait);
+    if (!api_job_start(server, exchange, wait, saves ? run_save : run_restore, on_prepared)) wait_free(wait);
 }
 
 void api_session_delete(Server *server, Exchange *exchange, const char *tail)

@@ -213,11 +213,12 @@ static void on_part_done(Part *part, const RequestTimings *timings)
 static void on_progress(Part *part, uint32_t processed, uint32_t total)
 {
     Generation *generation = part->generation;
+    uint64_t now_usec = clock_now_usec(); /* once: the first event is at 0 ms */
     Buffer frames;
     JsonOut out;
     if (!part->started) {
         part->started = true;
-        part->started_usec = clock_now_usec();
+        part->started_usec = now_usec;
         part->n_cached = processed;
     }
     if (!generation->progress) return;
@@ -225,7 +226,7 @@ static void on_progress(Part *part, uint32_t processed, uint32_t total)
                             .total = total,
                             .cached = part->n_cached,
                             .processed = processed,
-                            .ms = (double)(clock_now_usec() - part->started_usec) / 1e3};
+                            .ms = (double)(now_usec - part->started_usec) / 1e3};
     generation_begin_frames(&out, &frames);
     api_answer_write_progress(&generation->answer, &progress, &out);
     (void)!send_frames(generation, &out);

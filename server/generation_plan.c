@@ -69,9 +69,10 @@ bool generation_check_bytes(const ApiJob *job, size_t n, const char *param, Erro
 static bool fit(const ApiJob *job, const ApiParams *params, size_t n_prompt, const char *param, uint32_t *ret_max,
                 Error *error)
 {
-    const GenerationPlan *plan = job->user;
-    uint32_t context = job->model->context, trained = job->model->trained_context;
-    if (!plan->attention.is_packed && trained && trained < context) context = trained;
+    GenerationPlan *plan = job->user;
+    uint32_t context = job->model->context;
+    api_longwave_settle(&job->model->policies, (uint32_t)n_prompt, &plan->attention);
+    if (plan->attention.reach < context) context = plan->attention.reach;
     uint32_t limit = job->limits.max_output_tokens ? job->limits.max_output_tokens : context;
     int64_t wanted = api_params_max_tokens(params);
     if (n_prompt + (wanted != 0) > context)

@@ -60,7 +60,7 @@ typedef struct ServedModel {
     uint32_t kv_page_tokens, n_kv_pages;
     uint64_t size_bytes;
     int64_t created_unix;
-    uint32_t context, trained_context; /* beyond the trained one only with packed positions */
+    uint32_t context; /* beyond the trained one only with positions that are not told */
     const Tokenizer *tokenizer;
     const ChatTemplate *chat_template; /* NULL: the model has none */
     const AnswerStyle *style;          /* NULL: answers are text */

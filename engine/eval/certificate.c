@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_TOKENS = 1 << 28, MAX_COUNT = 1 << 24, MODEL_DIGITS = 16 };
+enum { MAX_TOKENS = 1 << 28, MAX_COUNT = 1 << 24, HASH_DIGITS = 16 };
 
-typedef enum MemberKind { MEMBER_VERSION, MEMBER_MODEL, MEMBER_TEXT, MEMBER_COUNT, MEMBER_REAL } MemberKind;
+typedef enum MemberKind { MEMBER_VERSION, MEMBER_HASH, MEMBER_TEXT, MEMBER_COUNT, MEMBER_REAL } MemberKind;
 
 typedef struct Member {
     const char *name;
@@ -24,8 +24,9 @@ typedef struct Member {
 #define AT(member) offsetof(Certificate, member)
 static const Member members[] = {
     {"longwave_certificate", MEMBER_VERSION, 0, 1, 1},
-    {"model", MEMBER_MODEL, AT(model), MODEL_DIGITS, MODEL_DIGITS},
+    {"model", MEMBER_HASH, AT(model), HASH_DIGITS, HASH_DIGITS},
     {"policy", MEMBER_TEXT, AT(policy), 1, CERTIFICATE_MAX_POLICY - 1},
+    {"roles", MEMBER_HASH, AT(roles), HASH_DIGITS, HASH_DIGITS},
     {"kv_type", MEMBER_TEXT, AT(kv_type), 1, CERTIFICATE_MAX_KV_TYPE - 1},
     {"crossover", MEMBER_COUNT, AT(crossover), 0, MAX_TOKENS},
     {"length", MEMBER_COUNT, AT(length), 1, MAX_TOKENS},
@@ -83,7 +84,7 @@ static bool read_number(const Member *member, const cJSON *item, char *at, Error
 static bool read_member(const Member *member, const cJSON *item, Certificate *certificate, Error *error)
 {
     char *at = (char *)certificate + member->offset;
-    bool is_text = member->kind == MEMBER_TEXT || member->kind == MEMBER_MODEL;
+    bool is_text = member->kind == MEMBER_TEXT || member->kind == MEMBER_HASH;
     return is_text ? read_text(member, item, at, error) : read_number(member, item, at, error);
 }
 
@@ -170,10 +171,11 @@ bool certificate_write(const Certificate *c, Buffer *out, Error *error)
 {
     return buffer_printf(out, error,
                          "{\"longwave_certificate\": 1,\n \"model\": \"%016" PRIx64 "\",\n \"policy\": \"%s\",\n"
-                         " \"kv_type\": \"%s\",\n \"crossover\": %u,\n \"length\": %u,\n \"questions\": %u,\n"
+                         " \"roles\": \"%016" PRIx64
+                         "\",\n \"kv_type\": \"%s\",\n \"crossover\": %u,\n \"length\": %u,\n \"questions\": %u,\n"
                          " \"tasks\": %u,\n \"mean_loss\": %.6f,\n \"worst_loss\": %.6f,\n \"kv_share\": %.6f}\n",
-                         c->model, c->policy, c->kv_type, c->crossover, c->length, c->questions, c->tasks, c->mean_loss,
-                         c->worst_loss, c->kv_share);
+                         c->model, c->policy, c->roles, c->kv_type, c->crossover, c->length, c->questions, c->tasks,
+                         c->mean_loss, c->worst_loss, c->kv_share);
 }
 
 bool certificate_save(const char *model_path, const Certificate *certificate, Error *error)

@@ -2,8 +2,9 @@
 /*
  * Certificates: what `eval` found out about one policy on one model file, and `attention = auto` follows. A JSON object
  * in a file beside the model; whoever reads one trusts nothing in it. Any thread.
- *   {"longwave_certificate": 1, "model": "<16 hex digits>", "policy": "...", "kv_type": "f16", "crossover": 4096,
- *    "length": 8192, "questions": 500, "tasks": 3, "mean_loss": 0.004, "worst_loss": 0.01, "kv_share": 0.22}
+ *   {"longwave_certificate": 1, "model": "<16 hex digits>", "policy": "...", "roles": "<16>", "kv_type": "f16",
+ *    "crossover": 4096, "length": 8192, "questions": 500, "tasks": 3, "mean_loss": 0.004, "worst_loss": 0.01,
+ *    "kv_share": 0.22}
  */
 #pragma once
 #include "base/buffer.h"
@@ -14,9 +15,10 @@ enum { CERTIFICATE_MAX_POLICY = 128, CERTIFICATE_MAX_KV_TYPE = 64, CERTIFICATE_M
 typedef struct Certificate {
     uint64_t model;                      /* engine_model_fingerprint */
     char policy[CERTIFICATE_MAX_POLICY]; /* as `eval --policies` takes it */
+    uint64_t roles;                      /* HeadRoles.hash of the roles that it names; 0: none */
     char kv_type[CERTIFICATE_MAX_KV_TYPE];
     uint32_t crossover;           /* rows at positions from this one on may follow the policy; before it, dense */
-    uint32_t length;              /* longest context that was measured */
+    uint32_t length;              /* longest context that was measured: prompts beyond it are dense */
     uint32_t questions;           /* of each task, at least */
     uint32_t tasks;               /* that counted */
     double mean_loss, worst_loss; /* share of right answers that dense gives and the policy does not, mean and worst */

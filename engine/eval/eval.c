@@ -331,7 +331,9 @@ bool eval_certify(const Eval *eval, const char *model_path, const char **ret_pol
     Certificate best = {.kv_share = 1};
     const char *name = NULL;
     for (uint32_t i = 1; i < eval->n_policies; i++) {
+        const HeadRoles *roles = eval->specs[i].policy.roles;
         Certificate one = {.model = engine_model_fingerprint(eval->params.engine),
+                           .roles = roles ? roles->hash : 0,
                            .crossover = eval->specs[i].policy.selection.bypass};
         if (!judge(eval, eval->policies[i].name, &one) || one.kv_share >= best.kv_share) continue;
         snprintf(one.policy, sizeof one.policy, "%s", eval->specs[i].text);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ANY_CONTEXT = 1 << 24 };
+
 typedef enum FieldKind {
     FIELD_BUDGET,
     FIELD_TOKENS,
@@ -191,7 +193,7 @@ const char *policy_specs_moving_preset(const char *list)
     Error error; /* of what is no policy its user will tell */
     while (list && policy_spec_next(&list, &spec, &error)) {
         const AttnPolicy *preset = preset_find(spec.policy.name);
-        if (preset && preset->positions == POSITIONS_PACKED) return preset->name;
+        if (preset && policy_reach(preset, ANY_CONTEXT) > ANY_CONTEXT) return preset->name;
     }
     return NULL;
 }

@@ -125,5 +125,6 @@ static inline uint32_t policy_reach(const AttnPolicy *policy, uint32_t trained)
     if (selection->early_keep_tokens > kept) kept = selection->early_keep_tokens;
     uint64_t seen = selection->budget ? selection->budget : selection->sink + (uint64_t)selection->recent + kept;
     bool stays_near = selection->bypass <= trained && seen + selection->stages[0].refresh + KV_PAGE_TOKENS <= trained;
-    return stays_near && !selection->delta_stride && !selection->dense_tail_rows ? UINT32_MAX : trained;
+    bool grows = selection->max_missing_mass > 0;
+    return stays_near && !grows && !selection->delta_stride && !selection->dense_tail_rows ? UINT32_MAX : trained;
 }

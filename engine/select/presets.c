@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define ATTENTION "longwave.attention"
+#define ADAPTIVE_MISSING_MASS 0.05
 enum { N_PROBES = 8 };
 
 /* LServe 3.5: whole pages by their key bounds; the budget has all that a query sees. Prompts are dense. */
@@ -96,6 +97,15 @@ const AttnPolicy *preset_find(const char *name)
     return NULL;
 }
 
+bool preset_is_baseline(const AttnPolicy *preset)
+{
+    static const char *const baselines[] = {"oracle", "quest",          "streaming-llm",
+                                            "random", "vertical-slash", "self-extend"};
+    for (size_t i = 0; i < sizeof baselines / sizeof *baselines; i++)
+        if (!strcmp(baselines[i], preset->name)) return true;
+    return false;
+}
+
 const char *preset_name_at(size_t i)
 {
     return i < N_PRESETS ? presets[i].name : NULL;
@@ -111,7 +121,8 @@ static bool refuse(const char *field, const char *why, Error *error)
 bool wish_is_plain(const AttnWish *wish)
 {
     bool is_dense = !wish->preset || !strcmp(wish->preset, "dense");
-    return is_dense && !wish->budget && !wish->n_refresh && !wish->has_wavelength && !wish->has_positions;
+    return is_dense && !wish->budget && !wish->is_adaptive && !wish->n_refresh && !wish->has_wavelength &&
+           !wish->has_positions;
 }
 
 /*
@@ -167,6 +178,10 @@ bool wish_apply(const AttnWish *wish, const AttnPolicy *base, AttnPolicy *ret_po
     bool selects = policy.selection.n_stages;
     if (wish->budget && !selects) return refuse(ATTENTION ".budget", "needs a preset that selects", error);
     if (wish->budget && !set_budget(&policy.selection, wish->budget, error)) return false;
+    if (wish->is_adaptive && !policy.selection.n_probes)
+        return refuse(ATTENTION ".budget", "is adaptive, which needs a preset that estimates what it leaves out",
+                      error);
+    if (wish->is_adaptive) policy.selection.max_missing_mass = ADAPTIVE_MISSING_MASS;
     if (wish->n_refresh && !selects) return refuse(ATTENTION ".refresh", "needs a preset that selects", error);
     if (wish->n_refresh && !set_refresh(&policy.selection, wish, error)) return false;
     if (wish->has_wavelength) {

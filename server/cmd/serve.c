@@ -86,8 +86,10 @@ static bool list_policies(Serve *serve, Error *error)
     serve->model.policies = (ServedPolicies){.list = serve->policies,
                                              .n = n,
                                              .fallback = engine_default_policy(serve->engine),
-                                             .is_fixed = !serve->device->is_host};
-    serve->model.trained_context = engine_shape(serve->engine)->train_context;
+                                             .is_fixed = !serve->device->is_host,
+                                             .has_baselines = serve->config.baselines,
+                                             .trained_context = engine_shape(serve->engine)->train_context,
+                                             .certified_tokens = engine_certified_tokens(serve->engine)};
     return true;
 }
 

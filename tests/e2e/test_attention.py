@@ -49,7 +49,8 @@ def test_policies_of_requests():
     wishes = [{"preset": "lserve-4k", "budget": budget, "refresh": [2]} for budget in (448, 480)]
     wishes += [{"preset": "oracle", "budget": 448}, {"preset": "random", "budget": 448}, "hip-3k", "auto",
                {"preset": "quest", "budget": 256, "wavelength": {"prefill": 4, "decode": 2}}]
-    server = longwave_server.Server(longwave_server.MODEL, "--ctx", "2048", "--attention", "lserve-8k")
+    server = longwave_server.Server(longwave_server.MODEL, "--ctx", "2048", "--attention", "lserve-8k",
+                                    "--baselines")
     try:
         told = [server.post(CHAT, {**FIELDS, "longwave": {"attention": wish}})[1]["longwave"]["attention"]
                 for wish in wishes]
@@ -74,7 +75,7 @@ def test_audits():
     wishes = [{"preset": "oracle", "budget": 448}, {"preset": "random", "budget": 448}, "dense"]
     answers = []
     for options in (["--audit", "2"], []):
-        server = longwave_server.Server(longwave_server.MODEL, "--ctx", "2048", *options)
+        server = longwave_server.Server(longwave_server.MODEL, "--ctx", "2048", "--baselines", *options)
         try:
             answers.append([server.post(CHAT, {**FIELDS, "max_tokens": 24, "longwave": {"attention": wish}})[1]
                             for wish in wishes])

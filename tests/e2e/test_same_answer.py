@@ -29,6 +29,7 @@ class Kind:
         self.is_own = bool(roles) and "preset" in roles
         if self.is_own:
             self.attention = {"longwave": {"attention": roles}}
+            self.options.append("--baselines")
         elif roles:
             path = folder / "roles.json"
             path.write_text(json.dumps(roles))

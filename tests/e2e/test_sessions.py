@@ -36,6 +36,25 @@ def test_a_session_outlives_the_server(tmp_path, options):
         assert server.stop() == 0
 
 
+def test_sessions_of_what_a_request_asks_for(tmp_path):
+    """Kept of any policy, with audits or without, and restored where the same is asked for."""
+    wish = {"longwave": {"attention": {"preset": "lserve-4k", "budget": 448}}}
+    server = longwave_server.Server(longwave_server.MODEL, "--session-dir", str(tmp_path), "--ctx", "2048")
+    cold = server.post(CHAT, {**FIELDS, **wish})[1]
+    assert server.post("/v1/sessions/sea/save", {"messages": TURNS, **wish})[0] == 200
+    assert server.stop() == 0
+    server = longwave_server.Server(longwave_server.MODEL, "--session-dir", str(tmp_path), "--ctx", "2048", "--audit", "4")
+    try:
+        for other in ({}, {"longwave": {"attention": {"preset": "lserve-4k", "budget": 512}}}):
+            assert server.error("/v1/sessions/sea/restore", other)[0] == 400
+        assert server.post("/v1/sessions/sea/restore", wish)[0] == 200
+        warm = server.post(CHAT, {**FIELDS, **wish})[1]
+        assert warm["choices"] == cold["choices"] and warm["longwave"]["cache"]["matched"] > 100
+        assert "audited_kl" in warm["longwave"]["attention"]
+    finally:
+        assert server.stop() == 0
+
+
 def test_what_does_not_fit_changes_nothing(tmp_path, tiny_path):
     server = longwave_server.Server(longwave_server.MODEL, "--session-dir", str(tmp_path), "--ctx", "2048")
     try:

@@ -81,6 +81,7 @@ Test(test_auto_policy, follows_the_certificate, .init = make_model, .fini = remo
     PolicyId id = engine_default_policy(engine);
     const AttnPolicy *policy = engine_policy(engine, id);
     cr_assert(id != 0 && policy && !engine_certificate_error(engine));
+    cr_assert_eq(engine_certified_tokens(engine), good.length);
     cr_assert_str_eq(policy->name, good.policy);
     cr_assert(policy->selection.budget == 512 && policy->selection.bypass == 640 && policy->wavelength.k_decode == 4);
     SeqId seq;
@@ -103,6 +104,10 @@ Test(test_auto_policy, what_cannot_be_followed_leaves_dense, .init = make_model,
     snprintf(other.policy, sizeof other.policy, "lserve-4k:roles=half");
     save(other, model);
     is_dense("auto", KV_F16, "half");
+    snprintf(other.policy, sizeof other.policy, "lserve-4k");
+    other.roles = 5;
+    save(other, model);
+    is_dense("auto", KV_F16, "other head roles");
     snprintf(other.policy, sizeof other.policy, "no-such-preset");
     save(other, model);
     is_dense("auto", KV_F16, "no-such-preset");

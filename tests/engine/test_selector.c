@@ -362,3 +362,48 @@ Test(test_selector, a_dense_fork_selects_nothing)
     free(c.wanted);
     engine_close(engine);
 }
+
+/* Of one layer keys and values are the same under every policy: so what is dense is dense to the bit. */
+Test(test_selector, the_last_rows_of_a_prompt_are_dense)
+{
+    enum { N_TAIL = 70, N_VARIANTS = 3 };
+    static const AttnPolicy tails[] = {{.name = "dense"},
+                                       {.name = "tail",
+                                        .selection = {.planner = "hip",
+                                                      .stages = {{SCAN_EXACT, 16, 64, 1}},
+                                                      .n_stages = 1,
+                                                      .sink = 64,
+                                                      .recent = 64,
+                                                      .dense_tail_rows = N_TAIL}}};
+    static const uint32_t prompts[N_VARIANTS] = {N_PROMPT, N_PROMPT, 0}, chunks[N_VARIANTS] = {0, 128, 0};
+    EngineParams params = engine_rig_params(kv_types_all(KV_F16), 2, MAX_ROWS);
+    params.policies = tails;
+    params.n_policies = 2;
+    Engine *engine = ENGINE_RIG(params, "layers=1");
+    uint32_t tokens[N_PROMPT];
+    size_t n_vocab = engine_shape(engine)->n_vocab;
+    float *dense = engine_rig_logits(engine, N_PROMPT), *got = engine_rig_logits(engine, N_PROMPT);
+    engine_rig_text(engine, 1, tokens, N_PROMPT);
+    SeqId seq = engine_rig_seq(engine, 0);
+    engine_rig_feed(engine, seq, ROWS_PREFILL, tokens, N_PROMPT, 0, dense);
+    engine_seq_close(engine, seq);
+    for (int i = 0; i < N_VARIANTS; i++) {
+        seq = engine_rig_seq(engine, 1);
+        if (prompts[i]) engine_seq_set_prompt(engine, seq, prompts[i]);
+        engine_rig_feed(engine, seq, ROWS_PREFILL, tokens, N_PROMPT, chunks[i], got);
+        engine_seq_close(engine, seq);
+        uint32_t n_before = 0, n_tail = 0;
+        for (uint32_t row = 0; row < N_PROMPT; row++) {
+            bool is_same = !memcmp(dense + row * n_vocab, got + row * n_vocab, n_vocab * sizeof *got);
+            *(row < N_PROMPT - N_TAIL ? &n_before : &n_tail) += is_same;
+        }
+        cr_expect_lt(n_before, N_PROMPT - N_TAIL, "rows before the tail select");
+        if (prompts[i])
+            cr_expect_eq(n_tail, N_TAIL, "%d: %u of the last rows are dense", i, n_tail);
+        else
+            cr_expect_lt(n_tail, N_TAIL, "no end of a prompt, no tail");
+    }
+    free(dense);
+    free(got);
+    engine_close(engine);
+}

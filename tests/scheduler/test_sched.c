@@ -313,6 +313,31 @@ Test(sched, bad_requests_fail_and_the_next_one_runs)
     rig_free(rig);
 }
 
+static Request *with_window(RequestId id, double k)
+{
+    Request *request = request_of(id, "x");
+    request->attention = (AttnWish){.has_wavelength = true, .k_decode = k};
+    return request;
+}
+
+/* Others hold all places of the table of policies: who needs one more is told so, and nobody waits behind it. */
+Test(sched, a_full_table_of_policies_fails_its_request_alone)
+{
+    Speaker speaker = {1, "hm"};
+    Rig *rig = rig_open(&(RigParams){.engine = {.next = speaker_next, .next_arg = &speaker, .max_interned = 1}});
+    rig_submit(rig, with_window(1, 2));
+    rig_submit(rig, with_window(2, 4));
+    rig_submit(rig, request_of(3, "x"));
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    const RequestRecord *requests = rig->recorder.requests;
+    cr_expect(requests[1].n_done == 1 && requests[3].n_done == 1);
+    cr_expect(requests[2].n_failed == 1 && requests[2].error.code == ERR_BUSY, "%s", requests[2].error.text);
+    rig_submit(rig, with_window(4, 4)); /* the place is free again */
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    cr_expect_eq(requests[4].n_done, 1);
+    rig_free(rig);
+}
+
 static void poison(void *arg, const uint32_t *tokens, uint32_t n, float *row)
 {
     (void)arg;

@@ -270,7 +270,8 @@ Test(api_params, tools_have_a_form)
 }
 
 static const ServedPolicy sparse_policies[] = {{"dense", NULL}, {"dense", "half"}, {"lserve-8k", NULL}};
-static const ServedPolicies sparse_served = {sparse_policies, 3, 2};
+static const ServedPolicies sparse_served = {
+    .list = sparse_policies, .n = 3, .fallback = 2, .trained_context = 8192, .certified_tokens = 4000};
 
 static bool ask(const char *attention, ApiAttention *ret_attention, Error *error)
 {
@@ -289,9 +290,9 @@ Test(api_params, attention_beyond_the_servers_own)
     ApiAttention attention;
     Error error;
     cr_assert(ask("\"auto\"", &attention, &error));
-    cr_expect(attention.policy == 2 && wish_is_plain(&attention.wish) && !attention.is_packed);
+    cr_expect(attention.policy == 2 && wish_is_plain(&attention.wish) && attention.reach == 8192);
     cr_assert(ask("\"hip-3k-fast\"", &attention, &error));
-    cr_expect(attention.policy == 0 && attention.is_packed && !strcmp(attention.name.preset, "hip-3k-fast"));
+    cr_expect(attention.policy == 0 && attention.reach == UINT32_MAX && !strcmp(attention.name.preset, "hip-3k-fast"));
     cr_expect_str_eq(attention.wish.preset, "hip-3k-fast");
     cr_assert(ask("{\"budget\":2048,\"refresh\":[2]}", &attention, &error), "%s", error.text);
     cr_expect_str_eq(attention.wish.preset, "lserve-8k", "of the default");
@@ -299,10 +300,10 @@ Test(api_params, attention_beyond_the_servers_own)
     cr_assert(ask("{\"preset\":\"dense\",\"roles\":\"half\",\"wavelength\":{\"decode\":2.5},\"positions\":\"packed\"}",
                   &attention, &error),
               "%s", error.text);
-    cr_expect(attention.policy == 1 && attention.is_packed && !strcmp(attention.name.roles, "half"));
+    cr_expect(attention.policy == 1 && attention.reach == 8192 && !strcmp(attention.name.roles, "half"));
     cr_expect(attention.wish.has_wavelength && attention.wish.k_prefill == 0 && attention.wish.k_decode == 2.5);
     cr_assert(ask("{\"preset\":\"hip-5k\",\"refresh\":[64,16,8],\"positions\":\"true\"}", &attention, &error));
-    cr_expect(attention.wish.refresh[2] == 8 && !attention.is_packed);
+    cr_expect(attention.wish.refresh[2] == 8 && attention.reach == 8192);
 }
 
 Test(api_params, attention_that_cannot_be)
@@ -315,6 +316,9 @@ Test(api_params, attention_that_cannot_be)
         {"{\"preset\":\"dense\",\"budget\":4096}", "longwave.attention.budget"},
         {"{\"preset\":\"lserve-4k\",\"budget\":100}", "longwave.attention.budget"},
         {"{\"preset\":\"hip-3k\",\"budget\":1280}", "longwave.attention.budget"},
+        {"\"oracle\"", "longwave.attention"},
+        {"{\"preset\":\"dense\",\"budget\":\"adaptive\"}", "longwave.attention.budget"},
+        {"{\"budget\":\"4096\"}", "longwave.attention.budget"},
         {"{\"budget\":0}", "longwave.attention.budget"},
         {"{\"budget\":1.5}", "longwave.attention.budget"},
         {"{\"budget\":\"4k\"}", "longwave.attention.budget"},
@@ -334,9 +338,27 @@ Test(api_params, attention_that_cannot_be)
         ApiAttention attention;
         Error error = {0};
         cr_expect_not(ask(cases[i].attention, &attention, &error), "%s", cases[i].attention);
-        cr_expect_eq(error.code, ERR_INVALID);
+        cr_expect(error.code == ERR_INVALID || error.code == ERR_UNSUPPORTED);
         cr_expect_str_eq(error.param, cases[i].param, "%s: %s", cases[i].attention, error.text);
     }
+}
+
+/* What is certified for prompts of 4,000 tokens: longer ones are dense unless they name it. */
+Test(api_params, attention_beyond_what_is_certified)
+{
+    ApiAttention attention;
+    Error error;
+    cr_assert(ask("\"auto\"", &attention, &error));
+    api_longwave_settle(&sparse_served, 4000, &attention);
+    cr_expect(attention.policy == 2 && !strcmp(attention.name.preset, "lserve-8k"));
+    api_longwave_settle(&sparse_served, 4001, &attention);
+    cr_expect(attention.policy == 0 && !strcmp(attention.name.preset, "dense") && attention.reach == 8192);
+    cr_expect(wish_is_plain(&attention.wish));
+    cr_assert(ask("\"lserve-8k\"", &attention, &error));
+    api_longwave_settle(&sparse_served, 8000, &attention);
+    cr_expect_eq(attention.policy, 2);
+    cr_assert(ask("{\"preset\":\"lserve-4k\",\"budget\":\"adaptive\"}", &attention, &error), "%s", error.text);
+    cr_expect(attention.wish.is_adaptive && attention.policy == 0);
 }
 
 /* A server's default that is no preset of its own name, as certificates make it: with roles, and open to changes. */

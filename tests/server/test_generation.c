@@ -117,7 +117,7 @@ Test(generation, progress_comes_when_asked)
     http_post(fixture_port(fixture), COMPLETIONS,
               "{\"prompt\":\"abc\",\"max_tokens\":3,\"stream\":true,\"longwave\":{\"progress\":true}}", &in);
     cr_expect_eq(http_count(&in, "\"choices\":[],\"longwave\":{\"progress\":{\"prompt\":0,\"total\":3,\"cached\":1,"
-                                 "\"processed\":1,\"ms\":0.0"),
+                                 "\"processed\":1,\"ms\":0.000}"),
                  1, "%s", in.data);
     buffer_done(&in);
     http_post(fixture_port(fixture), COMPLETIONS, "{\"prompt\":\"abc\",\"max_tokens\":3,\"stream\":true}", &in);

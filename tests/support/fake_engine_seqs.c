@@ -95,6 +95,8 @@ bool engine_seq_fork_dense(Engine *engine, SeqId from, SeqId *ret_seq, Error *er
 /* The fake has no policies but its own. */
 bool engine_policy_intern(Engine *engine, const AttnPolicy *policy, PolicyId *ret_policy, Error *error)
 {
+    if (engine->params.max_interned && engine->counts.interned == engine->params.max_interned)
+        return error_set(error, ERR_BUSY, "%u attention policies are in use", engine->params.max_interned);
     for (PolicyId i = 0; i < engine->params.n_policies; i++)
         if (!strcmp(engine->params.policies[i].name, policy->name)) {
             *ret_policy = i;

@@ -12,6 +12,7 @@ static Error error;
 
 static const Certificate good = {.model = 0xFEDCBA9876543210u,
                                  .policy = "lserve-4k:budget=1024",
+                                 .roles = 0x0123456789ABCDEFu,
                                  .kv_type = "full=int8,stream=bf16",
                                  .crossover = 1024,
                                  .length = 8192,
@@ -23,7 +24,8 @@ static const Certificate good = {.model = 0xFEDCBA9876543210u,
 
 static const char text_good[] =
     "{\"longwave_certificate\":1,\"model\":\"fedcba9876543210\",\"policy\":\"dense\",\"kv_type\":\"f16\","
-    "\"crossover\":0,\"length\":8192,\"questions\":100,\"tasks\":3,\"mean_loss\":-0.5,\"worst_loss\":0,\"kv_share\":1}";
+    "\"roles\":\"0000000000000000\",\"crossover\":0,\"length\":8192,\"questions\":100,\"tasks\":3,\"mean_loss\":-0.5,"
+    "\"worst_loss\":0,\"kv_share\":1}";
 
 static char *temporary(void)
 {
@@ -55,6 +57,7 @@ Test(test_certificate, what_is_written_is_read, .fini = clean)
     cr_assert_eq(read.model, good.model);
     cr_assert_str_eq(read.policy, good.policy);
     cr_assert_str_eq(read.kv_type, good.kv_type);
+    cr_assert_eq(read.roles, good.roles);
     cr_assert(read.crossover == 1024 && read.length == 8192 && read.questions == 500 && read.tasks == 3);
     cr_assert(read.mean_loss == 0.004 && read.worst_loss == 0.012 && read.kv_share == 0.22);
 }
