@@ -169,7 +169,7 @@ static bool node_of_key(Maker *maker, const char *name, uint64_t label, SchemaNo
 
 static bool leaf_requires(const Leaf *leaf, const char *name)
 {
-    if (leaf->part.kind == PART_VALUE) return true;
+    if (leaf->part.kind == PART_VALUE) return cJSON_GetObjectItemCaseSensitive(leaf->part.item, name) != NULL;
     if (leaf->part.kind != PART_PLAIN) return false;
     const cJSON *required = ((const Keywords *)leaf->part.item)->key[KEY_REQUIRED];
     for (const cJSON *item = required ? required->child : NULL; item; item = item->next)

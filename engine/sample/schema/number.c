@@ -211,9 +211,9 @@ bool number_within(NumberLimit limit, Arena *arena, const Dfa **ret_dfa, Error *
     if (!compared(&digits, arena, &order, error)) return false;
     uint64_t equal = limit.is_exclusive ? 0 : EQUAL, all = LESS | EQUAL | GREATER;
     bool is_zero = limit.value == 0;
-    /* labels wanted on the limit's side of zero, and on the other one, which has zero itself when the limit is zero */
+    /* labels wanted on the limit's side of zero, and on the other one, where -0 is when the limit is zero */
     uint64_t same = equal | (limit.is_maximum != negative ? LESS : GREATER);
-    uint64_t other = limit.is_maximum != negative ? all : is_zero ? equal : 0;
+    uint64_t other = is_zero ? equal | (limit.is_maximum ? GREATER : 0) : limit.is_maximum != negative ? all : 0;
     return with_signs(order, negative ? other : same, negative ? same : other, arena, ret_dfa, error);
 }
 

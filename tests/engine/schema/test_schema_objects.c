@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/engine/schema/schema_rig.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#define AB "\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"null\"}}"
+
+Test(schema_objects, few_properties_come_in_any_order)
+{
+    schema_rig_check(
+        "{\"type\":\"object\"," AB ",\"required\":[\"a\"],\"additionalProperties\":false}",
+        TEXTS("{\"a\":1}", "{\"a\":1,\"b\":null}", "{\"b\":null,\"a\":1}", "{ \"a\": 1 }", "{\n  \"a\": 1\n}"),
+        TEXTS("{}", "{\"b\":null}", "{\"a\":1,\"a\":2}", "{\"a\":null}", "{\"a\":1,}", "{\"a\":1,\"c\":1}",
+              "{,\"a\":1}"));
+}
+
+Test(schema_objects, other_keys_have_their_schema_and_no_property_is_one)
+{
+    schema_rig_check(
+        "{\"type\":\"object\"," AB ",\"additionalProperties\":{\"type\":\"string\"}}",
+        TEXTS("{}", "{\"c\":\"\"}", "{\"c\":\"\",\"a\":1,\"aa\":\"\"}", "{\"\":\"\"}", "{\"A\":\"\",\"\\n\":\"\"}"),
+        TEXTS("{\"c\":1}", "{\"a\":\"\"}", "{\"\\u0061\":\"\"}", "{\"b\":\"\"}"));
+    schema_rig_check("{\"type\":\"object\"," AB "}", TEXTS("{\"z\":[1]}", "{\"z\":0,\"a\":1}"),
+                     TEXTS("{\"z\":0,\"a\":\"\"}"));
+}
+
+Test(schema_objects, patterns_meet_each_other_and_properties)
+{
+    schema_rig_check(
+        "{\"type\":\"object\",\"properties\":{\"ax\":{\"minimum\":5}},\"patternProperties\":{\"^a\":{\"type\":"
+        "\"integer\"},"
+        "\"x$\":{\"maximum\":9}},\"additionalProperties\":false}",
+        TEXTS("{\"ax\":5}", "{\"a\":99}", "{\"bx\":9.0}", "{\"bx\":-1,\"ab\":3}", "{\"bx\":\"s\"}", "{\"ayx\":9}"),
+        TEXTS("{\"ax\":4}", "{\"ax\":10}", "{\"a\":1.5}", "{\"ayx\":10}", "{\"c\":1}", "{\"ax\":\"s\"}"));
+    schema_rig_check(
+        "{\"type\":\"object\",\"propertyNames\":{\"maxLength\":2},\"properties\":{\"long\":{}},\"minProperties\":1}",
+        TEXTS("{\"ab\":1}"), TEXTS("{}", "{\"abc\":1}", "{\"long\":1}"));
+}
+
+Test(schema_objects, members_are_counted)
+{
+    schema_rig_check("{\"type\":\"object\",\"maxProperties\":2}", TEXTS("{}", "{\"a\":1}", "{\"a\":1,\"b\":2}"),
+                     TEXTS("{\"a\":1,\"b\":2,\"c\":3}"));
+    schema_rig_check("{\"type\":\"object\",\"maxProperties\":0}", TEXTS("{}"), TEXTS("{\"a\":1}"));
+    schema_rig_check("{\"type\":\"object\"," AB ",\"minProperties\":2,\"additionalProperties\":false}",
+                     TEXTS("{\"a\":1,\"b\":null}"), TEXTS("{\"a\":1}", "{}"));
+    schema_rig_check("{\"type\":\"object\"," AB ",\"minProperties\":2}",
+                     TEXTS("{\"a\":1,\"z\":0}", "{\"b\":null,\"a\":1}"), TEXTS("{\"a\":1}", "{\"z\":1,\"z\":1}"));
+    schema_rig_refuses("{\"type\":\"object\",\"minProperties\":2}", "#/minProperties");
+    schema_rig_refuses("{\"type\":\"object\",\"required\":[\"a\",\"b\"],\"maxProperties\":1}", "no value is valid");
+}
+
+Test(schema_objects, what_no_value_fits_is_left_out)
+{
+    schema_rig_check(
+        "{\"type\":\"object\",\"properties\":{\"a\":false,\"b\":{\"type\":\"null\"}},\"additionalProperties\":false}",
+        TEXTS("{}", "{\"b\":null}"), TEXTS("{\"a\":1}"));
+    schema_rig_refuses("{\"type\":\"object\",\"properties\":{\"a\":false},\"required\":[\"a\"]}", "no value is valid");
+}
+
+static Grammar *ordered(const char *schema)
+{
+    Grammar *grammar;
+    Error error = {0};
+    cr_assert(schema_rig_compile(schema, &(SchemaOptions){.keeps_order = true}, &grammar, &error), "%s", error.text);
+    return grammar;
+}
+
+Test(schema_objects, order_is_kept_where_it_is_asked_for)
+{
+    Grammar *grammar = ordered("{\"type\":\"object\"," AB "}");
+    cr_expect(schema_rig_accepts(grammar, "{\"a\":1,\"b\":null}") && schema_rig_accepts(grammar, "{\"b\":null}"));
+    cr_expect(schema_rig_accepts(grammar, "{\"a\":1,\"z\":0}") && schema_rig_accepts(grammar, "{\"z\":0}"));
+    cr_expect_not(schema_rig_accepts(grammar, "{\"b\":null,\"a\":1}") ||
+                  schema_rig_accepts(grammar, "{\"z\":0,\"a\":1}"));
+    grammar_release(grammar);
+}
+
+/* Fifty optional properties: every subset in order, a grammar of a size that grows with their number. */
+Test(schema_objects, many_properties_take_the_order_of_the_schema)
+{
+    static char schema[4096], text[2048], turned[64];
+    size_t n = (size_t)sprintf(
+        schema, "{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"k31\"],\"properties\":{");
+    for (int i = 0; i < 50; i++) n += (size_t)sprintf(schema + n, "%s\"k%d\":{\"type\":\"integer\"}", i ? "," : "", i);
+    sprintf(schema + n, "}}");
+    Grammar *grammar = ordered(schema);
+    cr_expect(schema_rig_accepts(grammar, "{\"k31\":0}") &&
+              schema_rig_accepts(grammar, "{\"k3\":0,\"k31\":1,\"k49\":2}"));
+    cr_expect_not(schema_rig_accepts(grammar, "{\"k3\":0}") || schema_rig_accepts(grammar, "{\"k31\":0,\"k3\":0}"));
+    n = (size_t)sprintf(text, "{");
+    for (int i = 0; i < 50; i++) n += (size_t)sprintf(text + n, "%s\"k%d\":%d", i ? ", " : "", i, i);
+    sprintf(text + n, "}");
+    cr_expect(schema_rig_accepts(grammar, text));
+    cr_expect_lt(grammar_n_states(grammar), 5000);
+    grammar_release(grammar);
+    Error error = {0};
+    cr_assert(schema_rig_compile(schema, NULL, &grammar, &error));
+    sprintf(turned, "{\"k31\":0,\"k3\":0}");
+    cr_expect_not(schema_rig_accepts(grammar, turned));
+    grammar_release(grammar);
+}
+
+Test(schema_objects, arrays_have_items_by_place_and_by_number)
+{
+    schema_rig_check("{\"type\":\"array\",\"items\":[{\"type\":\"integer\"},{\"type\":\"null\"}],\"additionalItems\":{"
+                     "\"type\":\"string\"},"
+                     "\"minItems\":1,\"maxItems\":4}",
+                     TEXTS("[1]", "[1,null]", "[1,null,\"\"]", "[1,null,\"\",\"\"]"),
+                     TEXTS("[]", "[null]", "[1,null,1]", "[1,null,\"\",\"\",\"\"]"));
+    schema_rig_check("{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"}],\"items\":false}",
+                     TEXTS("[]", "[1]"), TEXTS("[1,2]", "[\"\"]"));
+    schema_rig_check("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}",
+                     TEXTS("[1,2]", "[1,2,3]"), TEXTS("[1]", "[1,2,3,4]", "[]"));
+    schema_rig_check("{\"type\":\"array\",\"items\":[{},false,{}]}", TEXTS("[]", "[1]"), TEXTS("[1,2]", "[1,2,3]"));
+    schema_rig_check("{\"type\":\"array\",\"maxItems\":0}", TEXTS("[]"), TEXTS("[1]"));
+    schema_rig_refuses("{\"type\":\"array\",\"items\":false,\"minItems\":1}", "no value is valid");
+}
+
+Test(schema_objects, references_stand_alone_in_old_drafts)
+{
+    schema_rig_check(
+        "{\"$defs\":{\"s\":{\"type\":\"string\"}},\"properties\":{\"a\":{\"$ref\":\"#/$defs/s\",\"maxLength\":1}}}",
+        TEXTS("{\"a\":\"x\"}"), TEXTS("{\"a\":\"xx\"}", "{\"a\":1}"));
+    schema_rig_check(
+        "{\"$schema\":\"http://json-schema.org/draft-07/schema#\",\"definitions\":{\"s\":{\"type\":\"string\"}},"
+        "\"properties\":{\"a\":{\"$ref\":\"#/definitions/s\",\"maxLength\":1}}}",
+        TEXTS("{\"a\":\"x\"}", "{\"a\":\"xx\"}"), TEXTS("{\"a\":1}"));
+    schema_rig_refuses("{\"$ref\":\"#\"}", "leads back");
+    schema_rig_refuses("{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}", "leads back");
+}
+
+static bool strict(const char *schema, const char *part)
+{
+    Error error = {0};
+    cJSON *json = cJSON_Parse(schema);
+    bool ok = schema_check_strict(json, &error);
+    if (!ok && part) cr_expect(strstr(error.text, part), "%s", error.text);
+    cJSON_Delete(json);
+    return ok;
+}
+
+Test(schema_objects, strict_mode_wants_closed_objects_with_all_required)
+{
+    cr_expect(strict("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}},\"required\":[\"a\"],"
+                     "\"additionalProperties\":false}",
+                     NULL));
+    cr_expect_not(strict("{\"type\":\"array\"}", "of type 'object'"));
+    cr_expect_not(
+        strict("{\"type\":\"object\",\"properties\":{\"a\":{}},\"required\":[\"a\"]}", "'additionalProperties'"));
+    cr_expect_not(
+        strict("{\"type\":\"object\",\"properties\":{\"a\":{}},\"additionalProperties\":false}", "'required'"));
+    cr_expect_not(
+        strict("{\"type\":\"object\",\"properties\":{\"l\":{\"items\":{\"type\":\"object\"}}},\"required\":[\"l\"],"
+               "\"additionalProperties\":false}",
+               "schema at '#/properties/l/items'"));
+    cr_expect_not(strict("{\"type\":\"object\",\"anyOf\":[],\"additionalProperties\":false}", "anyOf"));
+}
