@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine_state.h"
+#include "engine/kv_calls.h"
 
 #include <assert.h>
 #include <string.h>
+
+EngineKv engine_kv(const Engine *engine)
+{
+    return (EngineKv){&engine->classes, engine->memory, engine->seqs, engine->params.max_batch_rows};
+}
 
 bool engine_seq_new(Engine *engine, PolicyId policy, SeqId *ret_seq, Error *error)
 {
@@ -87,48 +93,11 @@ bool engine_seq_adopt(Engine *engine, SeqId seq, const PageSet *sets, uint32_t n
     return check_in_no_pass(engine, seq, error) && kv_seq_adopt(engine->seqs, seq, sets, n_tokens, error);
 }
 
-void engine_seq_page(const Engine *engine, SeqId seq, uint32_t logical_page, PageSet *ret_set)
-{
-    kv_seq_page(engine->seqs, seq, logical_page, ret_set);
-}
-
-void engine_pages_ref(Engine *engine, const PageSet *set)
-{
-    kv_set_ref(engine->memory, set);
-}
-
-void engine_pages_unref(Engine *engine, const PageSet *set)
-{
-    kv_set_unref(engine->memory, set);
-}
-
 const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n)
 {
     assert(engine_policy(engine, policy));
     *ret_n = engine->classes.policies[policy_slot(policy)].n_classes;
     return engine->classes.policies[policy_slot(policy)].classes;
-}
-
-KvUsage engine_kv_usage(const Engine *engine)
-{
-    return kv_memory_usage(engine->memory);
-}
-
-uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tokens)
-{
-    return kv_classes_need_bytes(&engine->classes, policy, n_tokens, engine->params.max_batch_rows);
-}
-
-size_t engine_page_bytes(const Engine *engine, PageId page)
-{
-    size_t bytes;
-    kv_page_data(engine->memory, page, &bytes);
-    return bytes;
-}
-
-bool engine_page_is_open(const Engine *engine, PageId page)
-{
-    return kv_page_image(engine->memory, page) != KV_NO_IMAGE;
 }
 
 void engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void *dst)
@@ -150,15 +119,4 @@ void engine_page_write(Engine *engine, PageId page, const void *src)
 {
     device_use(engine->device);
     kv_page_write(engine->memory, page, src);
-}
-
-bool engine_page_new(Engine *engine, uint32_t class_id, bool is_open, PageId *ret_page, Error *error)
-{
-    if (class_id >= engine->classes.n_classes)
-        return error_set(error, ERR_INTERNAL, "there is no class %u of KV pages", class_id);
-    bool with_image = is_open && engine->classes.classes[class_id].image_bytes;
-    if (!kv_memory_has(engine->memory, &(KvWant){class_id, 1, with_image}, 1))
-        return error_set(error, ERR_BUSY, "no KV page is free");
-    *ret_page = kv_page_take(engine->memory, class_id, with_image);
-    return true;
 }

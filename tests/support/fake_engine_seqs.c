@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences, pages and policies of the fake engine. */
+#include "engine/kv_calls.h"
 #include "tests/support/fake_engine_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- sequences and pages: those of engine/kv ---- */
+
+EngineKv engine_kv(const Engine *engine)
+{
+    return (EngineKv){&engine->classes, engine->memory, engine->seqs, engine->params.max_batch_rows};
+}
 
 bool engine_seq_new(Engine *engine, PolicyId policy, SeqId *ret_seq, Error *error)
 {
@@ -111,21 +117,6 @@ void engine_policy_release(Engine *engine, PolicyId policy)
     engine->counts.interned -= fake_keeps(engine, policy < engine->params.n_policies && engine->counts.interned > 0);
 }
 
-void engine_seq_page(const Engine *engine, SeqId seq, uint32_t logical_page, PageSet *ret_set)
-{
-    kv_seq_page(engine->seqs, seq, logical_page, ret_set);
-}
-
-void engine_pages_ref(Engine *engine, const PageSet *set)
-{
-    kv_set_ref(engine->memory, set);
-}
-
-void engine_pages_unref(Engine *engine, const PageSet *set)
-{
-    kv_set_unref(engine->memory, set);
-}
-
 const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n)
 {
     *ret_n = engine->classes.policies[policy].n_classes;
@@ -137,16 +128,6 @@ const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy)
     return policy < engine->params.n_policies ? &engine->params.policies[policy] : NULL;
 }
 
-KvUsage engine_kv_usage(const Engine *engine)
-{
-    return kv_memory_usage(engine->memory);
-}
-
-uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tokens)
-{
-    return kv_classes_need_bytes(&engine->classes, policy, n_tokens, engine->params.max_batch_rows);
-}
-
 uint64_t engine_model_fingerprint(const Engine *engine)
 {
     return engine->params.n_layers;
@@ -155,18 +136,6 @@ uint64_t engine_model_fingerprint(const Engine *engine)
 uint64_t engine_policy_fingerprint(const Engine *engine, PolicyId policy)
 {
     return ((uint64_t)engine->classes.n_classes << 32) + policy;
-}
-
-bool engine_page_is_open(const Engine *engine, PageId page)
-{
-    return kv_page_image(engine->memory, page) != KV_NO_IMAGE;
-}
-
-size_t engine_page_bytes(const Engine *engine, PageId page)
-{
-    size_t bytes;
-    kv_page_data(engine->memory, page, &bytes);
-    return bytes;
 }
 
 void engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void *dst)
@@ -192,14 +161,6 @@ void engine_page_write(Engine *engine, PageId page, const void *src)
     char *data = kv_page_data(engine->memory, page, &bytes);
     memcpy(data, src, bytes);
     if (engine_page_is_open(engine, page)) memcpy(fake_cells(engine, page, false), src, KV_PAGE_TOKENS * sizeof(Cell));
-}
-
-bool engine_page_new(Engine *engine, uint32_t class_id, bool is_open, PageId *ret_page, Error *error)
-{
-    const KvWant want = {class_id, 1, is_open && kv_memory_image_pool(engine->memory, class_id) != NULL};
-    if (!kv_memory_has(engine->memory, &want, 1)) return error_set(error, ERR_BUSY, "no page is free");
-    *ret_page = kv_page_take(engine->memory, class_id, want.n_images > 0);
-    return true;
 }
 
 /* holders [n_classes, n_pages]: how often an open sequence has the page. */
