@@ -131,12 +131,25 @@ static bool take_apart(Answer *answer, bool matches, bool is_last, bool *stopped
     return buffer_append(&answer->text, answer->parts.text.data, answer->parts.text.n, error);
 }
 
+bool answer_ends_reasoning(const Answer *answer, uint32_t *ret_id)
+{
+    const Request *request = answer->request;
+    if (!answer->parser || answer->n_ended == request->n_reasoning_end) return false;
+    bool is_spent = answer->n_reasoning >= request->reasoning_budget && !answer->stream.n_pending &&
+                    answer_parser_phase(answer->parser) == PHASE_REASONING;
+    if (!answer->n_ended && !is_spent) return false;
+    *ret_id = request->reasoning_end[answer->n_ended];
+    return true;
+}
+
 bool answer_take(Answer *answer, uint32_t id, bool is_whole, AnswerState *ret_state, Error *error)
 {
     const Request *request = answer->request;
     bool is_end = ends(answer, id), stopped = false, may_end = answer_may_end(answer);
     bool is_last = is_end || is_whole || answer->n_tokens + 1 >= request->max_tokens;
     bool shows = !tok_is_end(answer->tokenizer, id) && (!is_end || request->stop.include);
+    uint32_t forced;
+    if (answer_ends_reasoning(answer, &forced)) answer->n_ended++;
     buffer_clear(&answer->piece);
     buffer_clear(&answer->text);
     if (!decode(answer, id, shows, is_last, error)) return false;

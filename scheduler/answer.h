@@ -24,6 +24,7 @@ typedef struct Answer {
     AnswerParts found, parts; /* before the stop strings, and what the last token released */
     PartKind stop_kind;       /* what the stop strings look at */
     uint32_t n_reasoning;     /* tokens */
+    uint32_t n_ended;         /* of the request's reasoning_end, taken because the budget was spent */
 } Answer;
 
 typedef enum AnswerState { ANSWER_OPEN, ANSWER_STOPPED, ANSWER_FULL } AnswerState;
@@ -32,6 +33,8 @@ typedef enum AnswerState { ANSWER_OPEN, ANSWER_STOPPED, ANSWER_FULL } AnswerStat
 LW_CHECK bool answer_open(Answer *answer, const Tokenizer *tokenizer, const Request *request, const uint32_t *end_ids,
                           uint32_t n_end_ids, Error *error);
 void answer_done(Answer *answer); /* {0} is fine */
+/* Is the next token decided, because the budget of reasoning is spent? Then it is *ret_id. */
+bool answer_ends_reasoning(const Answer *answer, uint32_t *ret_id);
 /* May the next token end the answer, or is it too early for that (min_tokens)? */
 bool answer_may_end(const Answer *answer);
 /*

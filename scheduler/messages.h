@@ -30,6 +30,10 @@ typedef struct Request {
     SamplingParams sampling;
     StopStrings stop;
     const AnswerPlan *answer; /* what the answers are taken apart into; NULL: all is content */
+    /* With a plan: after so many tokens of reasoning these ids [n_reasoning_end] come, which end it. */
+    uint32_t reasoning_budget;
+    const uint32_t *reasoning_end;
+    uint32_t n_reasoning_end; /* 0: no budget */
     const uint32_t *stop_ids; /* [n_stop_ids] besides the model's own end tokens */
     uint32_t n_stop_ids;
     bool ignore_eos;

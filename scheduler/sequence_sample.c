@@ -26,7 +26,7 @@ static bool append_token(Sequence *sequence, uint32_t id, Error *error)
     return true;
 }
 
-/* The grammar has chosen: the row tells only how likely that was. */
+/* The grammar or a budget has chosen: the row tells only how likely that was. */
 static bool force(Sequence *sequence, const float *logits, uint32_t id, SampleResult *ret_sample, Error *error)
 {
     const Request *request = sequence->job->request;
@@ -45,6 +45,8 @@ static bool choose(Sequence *sequence, float *logits, SampleResult *ret_sample, 
     const Answer *answer = &sequence->answer;
     Sampler *sampler = sequence->sampler;
     GuideStep step;
+    uint32_t id;
+    if (answer_ends_reasoning(answer, &id)) return force(sequence, logits, id, ret_sample, error);
     if (!guide_next(&sequence->guide, answer, &step, error)) return false;
     if (step.kind == GUIDE_FORCED) return force(sequence, logits, step.id, ret_sample, error);
     bool is_free = step.kind == GUIDE_FREE; /* a mask knows what ends an answer, and when it may */

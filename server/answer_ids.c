@@ -29,7 +29,7 @@ void answer_ids_add(AnswerIds *answer, const TokensPayload *tokens)
     if (!ok) answer_ids_done(answer);
 }
 
-static void keep_reasoning(const AnswerIds *answer, TokenMemory *memory)
+static void keep_reasoning(const AnswerIds *answer, uint64_t hash, TokenMemory *memory)
 {
     Buffer reasoning;
     Error ignored;
@@ -39,7 +39,6 @@ static void keep_reasoning(const AnswerIds *answer, TokenMemory *memory)
     for (uint32_t i = 0; i < answer->parts.n; text += answer->parts.items[i++].n_bytes)
         if (answer->parts.items[i].kind == PART_REASONING)
             ok = ok && buffer_append(&reasoning, text, answer->parts.items[i].n_bytes, &ignored);
-    uint64_t hash = turn_hash_answer(answer->hashes.messages, &answer->parts);
     if (ok && reasoning.n) token_memory_keep_note(memory, hash, reasoning.data, reasoning.n);
     buffer_done(&reasoning);
 }
@@ -48,8 +47,11 @@ void answer_ids_keep(AnswerIds *answer, TokenMemory *memory)
 {
     const AnswerParts *parts = &answer->parts;
     if (answer->is_wanted && answer->hashes.is_turn) {
-        token_memory_keep_turn(memory, answer->context_hash, answer->hashes.text, answer->ids.ids, answer->ids.n);
-        keep_reasoning(answer, memory);
+        const TokenTurn turn = {.context_hash = answer->context_hash,
+                                .text_hash = answer->hashes.text,
+                                .answer_hash = turn_hash_answer(answer->hashes.messages, parts)};
+        token_memory_keep_turn(memory, &turn, answer->ids.ids, answer->ids.n);
+        keep_reasoning(answer, turn.answer_hash, memory);
     } else if (answer->is_wanted) {
         token_memory_keep(memory, answer->context_hash, parts->text.data, parts->text.n, answer->ids.ids,
                           answer->ids.n);

@@ -2,6 +2,7 @@
 #include "server/chat_answer.h"
 #include "server/generation.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool no_memory(Error *error)
@@ -42,6 +43,26 @@ static bool list_tools(Arena *arena, const ApiTools *tools, AnswerPlan *plan, Er
     return true;
 }
 
+/* The ids that end reasoning; around a tag, which stands on a line of its own, line breaks. */
+static bool set_budget(const ApiJob *job, const ApiParams *params, Request *request, Error *error)
+{
+    const AnswerMarker *end = &job->model->style->marks[MARK_THINK_END];
+    char text[ANSWER_MARK_MAX_BYTES + 4];
+    TokenList ids = {0};
+    if (params->reasoning_budget < 0 || !job->model->style->has_reasoning) return true;
+    snprintf(text, sizeof text, *end->text == '<' && !end->is_control ? "\n%s\n\n" : "%s", end->text);
+    const TextRange all = {0, strlen(text)};
+    const TokEncode encode = {.text = text, .n = all.end, .trusted = &all, .n_trusted = 1};
+    if (!tok_encode(job->model->tokenizer, &encode, &ids, error)) return false;
+    uint32_t *copy = arena_array(&request->arena, ids.n, sizeof *copy);
+    if (copy) memcpy(copy, ids.ids, ids.n * sizeof *copy);
+    request->reasoning_budget = (uint32_t)params->reasoning_budget;
+    request->reasoning_end = copy;
+    request->n_reasoning_end = copy ? (uint32_t)ids.n : 0;
+    token_list_done(&ids);
+    return copy || no_memory(error);
+}
+
 bool chat_answer_plan(ApiJob *job, const ApiParams *params, const ChatPromptEnd *end, Error *error)
 {
     GenerationPlan *generation = job->user;
@@ -58,5 +79,5 @@ bool chat_answer_plan(ApiJob *job, const ApiParams *params, const ChatPromptEnd 
     generation->hashes = end->hashes;
     generation->hashes.is_turn = true;
     request->answer = plan;
-    return true;
+    return set_budget(job, params, request, error);
 }

@@ -5,6 +5,7 @@
 #include "server/generation.h"
 #include "server/turn_hash.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* A token is seldom longer than this many bytes; a prompt far beyond the context need not be rendered to its end. */
@@ -17,7 +18,11 @@ static bool build_kwargs(const ApiParams *params, cJSON **ret_kwargs, Error *err
         params->chat_template_kwargs ? cJSON_Duplicate(params->chat_template_kwargs, 1) : cJSON_CreateObject();
     if (!kwargs) return error_set(error, ERR_NO_MEMORY, "no memory for chat_template_kwargs");
     bool add = params->reasoning_effort && !json_member(kwargs, "reasoning_effort");
-    if (add && !cJSON_AddStringToObject(kwargs, "reasoning_effort", params->reasoning_effort)) {
+    bool ok = !add || cJSON_AddStringToObject(kwargs, "reasoning_effort", params->reasoning_effort);
+    bool is_none = params->reasoning_effort && !strcmp(params->reasoning_effort, "none");
+    if (ok && is_none && !json_member(kwargs, "enable_thinking"))
+        ok = cJSON_AddFalseToObject(kwargs, "enable_thinking");
+    if (!ok) {
         cJSON_Delete(kwargs);
         return error_set(error, ERR_NO_MEMORY, "no memory for chat_template_kwargs");
     }
@@ -112,8 +117,13 @@ bool chat_prompt_tokens(ApiJob *job, const ApiParams *params, TokenList *list, C
         .answers = prompt.answers,
         .n_answers = prompt.n_answers,
     };
+    uint64_t *turns = NULL;
     bool ok = generation_check_bytes(job, prompt.text.n, "messages", error) &&
-              token_memory_encode(job->server->memory, &recall, list, error);
+              turn_hash_list(job->server->memory, &recall.context, json_member(job->json, "messages"), &turns,
+                             &recall.n_turns, error);
+    recall.turns = turns;
+    ok = ok && token_memory_encode(job->server->memory, &recall, list, error);
+    free(turns);
     if (ok && ret_end) {
         TokenMemory *memory = job->server->memory;
         const cJSON *messages = json_member(job->json, "messages");

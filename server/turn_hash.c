@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/turn_hash.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_REASONING_BYTES = 64 << 20 };
@@ -94,14 +95,34 @@ static bool restore(TokenMemory *memory, uint64_t hash, cJSON *message, Error *e
     return ok;
 }
 
+static bool is_answer(const cJSON *message)
+{
+    const cJSON *role = cJSON_GetObjectItemCaseSensitive(message, "role");
+    return cJSON_IsString(role) && !strcmp(role->valuestring, "assistant");
+}
+
+bool turn_hash_list(const TokenMemory *memory, const TokenContext *context, const cJSON *messages,
+                    uint64_t **ret_hashes, size_t *ret_n, Error *error)
+{
+    uint64_t hash = token_memory_begin(memory, context);
+    uint64_t *hashes = calloc((size_t)cJSON_GetArraySize(messages) + 1, sizeof *hashes);
+    size_t n = 0;
+    if (!hashes) return error_set(error, ERR_NO_MEMORY, "no memory for the messages");
+    for (const cJSON *message = messages->child; message; message = message->next) {
+        hash = mix_message(hash, message);
+        if (is_answer(message)) hashes[n++] = hash;
+    }
+    *ret_hashes = hashes;
+    *ret_n = n;
+    return true;
+}
+
 bool turn_hash_restore(TokenMemory *memory, const TokenContext *context, cJSON *messages, Error *error)
 {
     uint64_t hash = token_memory_begin(memory, context);
     for (cJSON *message = messages->child; message; message = message->next) {
-        const cJSON *role = cJSON_GetObjectItemCaseSensitive(message, "role");
         hash = mix_message(hash, message);
-        bool is_answer = cJSON_IsString(role) && !strcmp(role->valuestring, "assistant");
-        if (is_answer && !has_reasoning(message) && !restore(memory, hash, message, error)) return false;
+        if (is_answer(message) && !has_reasoning(message) && !restore(memory, hash, message, error)) return false;
     }
     return true;
 }

@@ -12,5 +12,8 @@
 uint64_t turn_hash_messages(const TokenMemory *memory, const TokenContext *context, const cJSON *messages);
 /* The same with an answer behind them. */
 uint64_t turn_hash_answer(uint64_t messages_hash, const AnswerParts *answer);
+/* Of each assistant's message, with all before it. *ret_hashes: [*ret_n], for free(). */
+LW_CHECK bool turn_hash_list(const TokenMemory *memory, const TokenContext *context, const cJSON *messages,
+                             uint64_t **ret_hashes, size_t *ret_n, Error *error);
 /* Adds the reasoning that is known of assistants' messages without any. */
 LW_CHECK bool turn_hash_restore(TokenMemory *memory, const TokenContext *context, cJSON *messages, Error *error);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/text/token_memory.h"
+#include "engine/text/token_memory_impl.h"
 #include "base/clock.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -10,32 +9,24 @@
 /* Answers to one context: the choices of a request, and those of its repetitions. */
 enum { MAX_PER_CONTEXT = 32, BYTES_PER_BUCKET = 1024, MIN_BUCKETS = 16 };
 
-typedef enum EntryKind { ENTRY_ANSWER, ENTRY_TURN, ENTRY_NOTE } EntryKind;
-
-typedef struct Entry Entry;
-struct Entry {
-    Entry *next;          /* in its bucket, newest first */
-    Entry *older, *newer; /* by use */
-    EntryKind kind;
-    uint64_t hash;         /* of the ids before an answer, the text before a turn */
-    uint64_t context_hash; /* of the ids before a turn */
-    uint32_t n_ids;
-    size_t n_text;
-    uint32_t ids[]; /* [n_ids], then the text */
-};
-
-struct TokenMemory {
-    TokenMemoryParams params;
-    uint64_t seed;
-    pthread_mutex_t lock; /* of all that follows */
-    Entry **buckets;      /* [mask + 1] */
-    size_t mask;
-    Entry *oldest, *newest;
-    size_t n_turns;
-    TokenMemoryStats stats;
-};
-
 /* ---- the memory ---- */
+
+/* The texts of the vocabulary's end tokens. */
+static bool find_ends(TokenMemory *memory, Error *error)
+{
+    const Tokenizer *tokenizer = memory->params.tokenizer;
+    size_t first[TOKEN_MEMORY_MAX_ENDS + 1] = {0};
+    for (uint32_t id = 0; id < tok_n_vocab(tokenizer) && memory->n_ends < TOKEN_MEMORY_MAX_ENDS; id++) {
+        if (!tok_is_end(tokenizer, id)) continue;
+        if (!tok_piece(tokenizer, id, true, &memory->end_texts, error)) return false;
+        first[++memory->n_ends] = memory->end_texts.n;
+    }
+    for (uint32_t i = 0; i < memory->n_ends; i++) {
+        memory->ends[i].text = memory->end_texts.data + first[i];
+        memory->ends[i].n = first[i + 1] - first[i];
+    }
+    return true;
+}
 
 bool token_memory_new(const TokenMemoryParams *params, TokenMemory **ret_memory, Error *error)
 {
@@ -49,6 +40,13 @@ bool token_memory_new(const TokenMemoryParams *params, TokenMemory **ret_memory,
         return error_set(error, ERR_NO_MEMORY, "no memory to remember the tokens of answers");
     }
     memory->params = *params;
+    buffer_init(&memory->end_texts, SIZE_MAX);
+    if (!find_ends(memory, error)) {
+        buffer_done(&memory->end_texts);
+        free(memory);
+        free(buckets);
+        return false;
+    }
     memory->buckets = buckets;
     memory->mask = n_buckets - 1;
     /* Nobody outside may be able to choose what meets in a bucket. */
@@ -67,6 +65,7 @@ void token_memory_free(TokenMemory *memory)
         free(entry);
     }
     pthread_mutex_destroy(&memory->lock);
+    buffer_done(&memory->end_texts);
     free(memory->buckets);
     free(memory);
 }
@@ -79,33 +78,33 @@ TokenMemoryStats token_memory_stats(TokenMemory *memory)
     return stats;
 }
 
-static uint64_t mix(uint64_t hash, uint32_t word)
+uint64_t token_memory_mix_word(uint64_t hash, uint32_t word)
 {
     hash = (hash ^ word) * 0x9fb21c651e98df25;
     return hash ^ hash >> 29;
 }
 
-static uint64_t mix_ids(uint64_t hash, const uint32_t *ids, size_t n)
+uint64_t token_memory_mix_ids(uint64_t hash, const uint32_t *ids, size_t n)
 {
-    for (size_t i = 0; i < n; i++) hash = mix(hash, ids[i]);
+    for (size_t i = 0; i < n; i++) hash = token_memory_mix_word(hash, ids[i]);
     return hash;
 }
 
 static uint64_t mix_salt(const TokenMemory *memory, const TokenContext *context)
 {
-    uint64_t hash = mix(memory->seed, (uint32_t)context->n_salt);
-    for (size_t i = 0; i < context->n_salt; i++) hash = mix(hash, (uint8_t)context->salt[i]);
+    uint64_t hash = token_memory_mix_word(memory->seed, (uint32_t)context->n_salt);
+    for (size_t i = 0; i < context->n_salt; i++) hash = token_memory_mix_word(hash, (uint8_t)context->salt[i]);
     return hash;
 }
 
 uint64_t token_memory_hash(const TokenMemory *memory, const TokenContext *context, const uint32_t *ids, size_t n)
 {
-    return mix_ids(mix_salt(memory, context), ids, n);
+    return token_memory_mix_ids(mix_salt(memory, context), ids, n);
 }
 
 uint64_t token_memory_mix(uint64_t hash, const void *bytes, size_t n)
 {
-    for (size_t i = 0; i < n; i++) hash = mix(hash, ((const uint8_t *)bytes)[i]);
+    for (size_t i = 0; i < n; i++) hash = token_memory_mix_word(hash, ((const uint8_t *)bytes)[i]);
     return hash;
 }
 
@@ -121,7 +120,7 @@ uint64_t token_memory_text_hash(const TokenMemory *memory, const TokenContext *c
 
 /* ---- entries; under the lock ---- */
 
-static const char *text_of(const Entry *entry)
+const char *token_entry_text(const Entry *entry)
 {
     return (const char *)(entry->ids + entry->n_ids);
 }
@@ -145,6 +144,12 @@ static void link_use(TokenMemory *memory, Entry *entry)
     memory->newest = entry;
 }
 
+void token_entry_used(TokenMemory *memory, Entry *entry)
+{
+    unlink_use(memory, entry);
+    link_use(memory, entry);
+}
+
 static void forget(TokenMemory *memory, Entry *entry)
 {
     Entry **link = &memory->buckets[entry->hash & memory->mask];
@@ -159,8 +164,9 @@ static void forget(TokenMemory *memory, Entry *entry)
 
 static bool is_same(const Entry *a, const Entry *b)
 {
-    return a->context_hash == b->context_hash && a->n_ids == b->n_ids && a->n_text == b->n_text &&
-           memcmp(a->ids, b->ids, a->n_ids * sizeof *a->ids) == 0 && memcmp(text_of(a), text_of(b), a->n_text) == 0;
+    return a->context_hash == b->context_hash && a->answer_hash == b->answer_hash && a->n_ids == b->n_ids &&
+           a->n_text == b->n_text && memcmp(a->ids, b->ids, a->n_ids * sizeof *a->ids) == 0 &&
+           memcmp(token_entry_text(a), token_entry_text(b), a->n_text) == 0;
 }
 
 /* Takes the entry, in place of an equal one and of one too many. */
@@ -184,11 +190,6 @@ static void put(TokenMemory *memory, Entry *made)
 
 /* ---- keeping ---- */
 
-/* Leading ids, and the part of a text that they show. */
-typedef struct Shown {
-    size_t n_ids, n_bytes;
-} Shown;
-
 static bool is_mark(const TokenMemory *memory, uint32_t id)
 {
     for (uint32_t i = 0; i < memory->params.n_marks; i++)
@@ -196,12 +197,8 @@ static bool is_mark(const TokenMemory *memory, uint32_t id)
     return false;
 }
 
-/*
- * The leading ids that show, as an answer shows them (dead bytes are U+FFFD), the beginning of the text: up to its end,
- * to what differs or to an id that stands for no text.
- */
-static bool follow_text(const TokenMemory *memory, const char *text, size_t n_bytes, const uint32_t *ids, size_t n_ids,
-                        bool marks, Shown *ret_shown, Error *error)
+bool token_memory_follow(const TokenMemory *memory, const char *text, size_t n_bytes, const uint32_t *ids, size_t n_ids,
+                         bool marks, Shown *ret_shown, Error *error)
 {
     const Tokenizer *tokenizer = memory->params.tokenizer;
     Buffer piece;
@@ -247,7 +244,7 @@ void token_memory_keep(TokenMemory *memory, uint64_t context_hash, const char *t
 {
     Error ignored;
     Shown shown;
-    if (!follow_text(memory, text, n_bytes, ids, n_ids, false, &shown, &ignored)) return;
+    if (!token_memory_follow(memory, text, n_bytes, ids, n_ids, false, &shown, &ignored)) return;
     if (shown.n_ids == 0 || shown.n_bytes < n_bytes) return;
     const Entry like = {.kind = ENTRY_ANSWER, .hash = context_hash};
     keep(memory, &like, text, n_bytes, ids, shown.n_ids);
@@ -269,12 +266,14 @@ static bool show_turn(const TokenMemory *memory, const uint32_t *ids, size_t *n_
     return tok_stream_flush(&stream, text, error);
 }
 
-void token_memory_keep_turn(TokenMemory *memory, uint64_t context_hash, uint64_t text_hash, const uint32_t *ids,
-                            size_t n_ids)
+void token_memory_keep_turn(TokenMemory *memory, const TokenTurn *turn, const uint32_t *ids, size_t n_ids)
 {
     Error ignored;
     Buffer text;
-    const Entry like = {.kind = ENTRY_TURN, .hash = text_hash, .context_hash = context_hash};
+    const Entry like = {.kind = ENTRY_TURN,
+                        .hash = turn->text_hash,
+                        .context_hash = turn->context_hash,
+                        .answer_hash = turn->answer_hash};
     buffer_init(&text, memory->params.max_entry_bytes);
     if (show_turn(memory, ids, &n_ids, &text, &ignored) && text.n) keep(memory, &like, text.data, text.n, ids, n_ids);
     buffer_done(&text);
@@ -286,98 +285,6 @@ void token_memory_keep_note(TokenMemory *memory, uint64_t hash, const char *text
     keep(memory, &like, text, n_bytes, NULL, 0);
 }
 
-/* ---- recalling ---- */
-
-/* A place where something may be known. */
-typedef struct Place {
-    TextRange range;
-    EntryKind kind;
-    uint64_t text_hash; /* of a turn */
-} Place;
-
-/* One token_memory_encode. */
-typedef struct Recall {
-    TokenMemory *memory;
-    const TokEncode *in;
-    Place *places;     /* [n_places] sorted */
-    TextRange *ranges; /* [n_places] the same */
-    size_t n_places, capacity;
-    uint64_t hash;   /* of the salt and the first n_hashed ids */
-    size_t n_hashed; /* these are final */
-} Recall;
-
-static bool is_blank(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-/* Is this the entry's text, its last blanks aside? */
-static bool fits(const Entry *entry, const char *text, size_t n)
-{
-    if (n > entry->n_text || memcmp(text_of(entry), text, n) != 0) return false;
-    for (size_t i = n; i < entry->n_text; i++)
-        if (!is_blank(text_of(entry)[i])) return false;
-    return true;
-}
-
-/* The newest one whose text it is to the end, else with blanks at its end. */
-static Entry *find(TokenMemory *memory, uint64_t hash, const char *text, size_t n)
-{
-    Entry *found = NULL;
-    for (Entry *entry = memory->buckets[hash & memory->mask]; entry; entry = entry->next) {
-        if (entry->hash != hash || entry->kind != ENTRY_ANSWER || !fits(entry, text, n)) continue;
-        if (entry->n_text == n) return entry;
-        if (!found) found = entry;
-    }
-    return found;
-}
-
-static size_t count_common(const Entry *entry, const char *text, size_t n)
-{
-    size_t common = 0;
-    while (common < n && common < entry->n_text && text[common] == text_of(entry)[common]) common++;
-    return common;
-}
-
-/* The turn in this place that the text shows most of. */
-static Entry *find_turn(TokenMemory *memory, const Place *place, uint64_t context_hash, const char *text, size_t n)
-{
-    Entry *found = NULL;
-    size_t most = 0;
-    for (Entry *entry = memory->buckets[place->text_hash & memory->mask]; entry; entry = entry->next) {
-        if (entry->kind != ENTRY_TURN || entry->hash != place->text_hash || entry->context_hash != context_hash)
-            continue;
-        size_t common = count_common(entry, text, n);
-        if (common <= most) continue;
-        most = common;
-        found = entry;
-    }
-    return found;
-}
-
-/* A copy of the entry's ids, for free(). *ret_n 0: nothing is known. */
-static bool copy_ids(TokenMemory *memory, const Place *place, uint64_t hash, const char *text, uint32_t **ret_ids,
-                     size_t *ret_n, Error *error)
-{
-    bool ok = true;
-    size_t n = place->range.end - place->range.start;
-    pthread_mutex_lock(&memory->lock);
-    Entry *entry = place->kind == ENTRY_TURN ? find_turn(memory, place, hash, text, n) : find(memory, hash, text, n);
-    uint32_t *ids = entry ? malloc(entry->n_ids * sizeof *ids) : NULL;
-    *ret_n = entry ? entry->n_ids : 0;
-    if (ids) {
-        memcpy(ids, entry->ids, entry->n_ids * sizeof *ids);
-        unlink_use(memory, entry);
-        link_use(memory, entry);
-        memory->stats.recalled_tokens += entry->n_ids;
-    } else if (entry) {
-        ok = error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", entry->n_ids);
-    }
-    pthread_mutex_unlock(&memory->lock);
-    *ret_ids = ids;
-    return ok;
-}
-
 bool token_memory_note(TokenMemory *memory, uint64_t hash, Buffer *out, bool *ret_found, Error *error)
 {
     bool ok = true;
@@ -385,135 +292,10 @@ bool token_memory_note(TokenMemory *memory, uint64_t hash, Buffer *out, bool *re
     Entry *entry = memory->buckets[hash & memory->mask];
     while (entry && (entry->kind != ENTRY_NOTE || entry->hash != hash)) entry = entry->next;
     if (entry) {
-        ok = buffer_append(out, text_of(entry), entry->n_text, error);
-        unlink_use(memory, entry);
-        link_use(memory, entry);
+        ok = buffer_append(out, token_entry_text(entry), entry->n_text, error);
+        token_entry_used(memory, entry);
     }
     pthread_mutex_unlock(&memory->lock);
     *ret_found = entry != NULL;
-    return ok;
-}
-
-static bool is_trusted(const TokEncode *in, size_t at)
-{
-    for (size_t i = 0; i < in->n_trusted && in->trusted[i].start <= at; i++)
-        if (at < in->trusted[i].end) return true;
-    return false;
-}
-
-/* A turn that goes on otherwise than it did: its last token might be another one then. */
-static bool follow_place(const Recall *recall, const Place *place, const uint32_t *ids, size_t n_ids, Shown *ret_shown,
-                         Error *error)
-{
-    const char *text = recall->in->text + place->range.start;
-    size_t n = place->range.end - place->range.start;
-    bool is_turn = place->kind == ENTRY_TURN;
-    if (!follow_text(recall->memory, text, n, ids, n_ids, is_turn, ret_shown, error)) return false;
-    size_t end = place->range.start + ret_shown->n_bytes;
-    if (!is_turn || ret_shown->n_ids == 0 || end == recall->in->n || is_trusted(recall->in, end)) return true;
-    return follow_text(recall->memory, text, n, ids, ret_shown->n_ids - 1, is_turn, ret_shown, error);
-}
-
-static bool recall_place(void *arg, const TextRange *range, size_t n_final, TokenList *list, size_t *ret_bytes,
-                         Error *error)
-{
-    Recall *recall = arg;
-    const Place *place = &recall->places[range - recall->ranges];
-    size_t n_ids;
-    uint32_t *ids;
-    recall->hash = mix_ids(recall->hash, list->ids + recall->n_hashed, n_final - recall->n_hashed);
-    recall->n_hashed = n_final;
-    uint64_t hash = mix_ids(recall->hash, list->ids + n_final, list->n - n_final);
-    *ret_bytes = 0;
-    if (!copy_ids(recall->memory, place, hash, recall->in->text + range->start, &ids, &n_ids, error)) return false;
-    Shown shown = {0};
-    bool ok = follow_place(recall, place, ids, n_ids, &shown, error);
-    for (size_t i = 0; ok && i < shown.n_ids; i++) ok = token_list_push(list, ids[i], error);
-    *ret_bytes = shown.n_bytes;
-    free(ids);
-    return ok;
-}
-
-/* ---- where something may be known ---- */
-
-static bool add_place(Recall *recall, const Place *place, Error *error)
-{
-    if (recall->n_places == recall->capacity) {
-        size_t capacity = recall->capacity ? recall->capacity * 2 : 16;
-        Place *more = realloc(recall->places, capacity * sizeof *more);
-        if (!more) return error_set(error, ERR_NO_MEMORY, "no memory for the answers in a prompt");
-        recall->places = more;
-        recall->capacity = capacity;
-    }
-    recall->places[recall->n_places++] = *place;
-    return true;
-}
-
-static bool has_turn(TokenMemory *memory, uint64_t hash)
-{
-    Entry *entry = memory->buckets[hash & memory->mask];
-    while (entry && (entry->kind != ENTRY_TURN || entry->hash != hash)) entry = entry->next;
-    return entry;
-}
-
-/* Turns begin behind text of the template. The lock is taken for a piece of the text at a time. */
-static bool add_turns(Recall *recall, const TokenContext *context, Error *error)
-{
-    enum { PIECE = 4096 };
-    const TokEncode *in = recall->in;
-    TokenMemory *memory = recall->memory;
-    uint64_t hash = mix_salt(memory, context);
-    size_t range = 0;
-    bool ok = true;
-    for (size_t at = 0; ok && at < in->n;) {
-        size_t end = in->n - at > PIECE ? at + PIECE : in->n;
-        pthread_mutex_lock(&memory->lock);
-        bool any = memory->n_turns;
-        for (; ok && any && at < end; at++) {
-            while (range < in->n_trusted && in->trusted[range].end < at) range++;
-            bool follows = at && range < in->n_trusted && in->trusted[range].start < at && at <= in->trusted[range].end;
-            Place place = {.range = {at, in->n}, .kind = ENTRY_TURN, .text_hash = hash};
-            if (follows && has_turn(memory, hash)) ok = add_place(recall, &place, error);
-            hash = mix(hash, (uint8_t)in->text[at]);
-        }
-        pthread_mutex_unlock(&memory->lock);
-        if (!any) break;
-    }
-    return ok;
-}
-
-static int compare_places(const void *a, const void *b)
-{
-    const Place *left = a, *right = b;
-    if (left->range.start != right->range.start) return left->range.start < right->range.start ? -1 : 1;
-    return (int)right->kind - (int)left->kind; /* a turn before its content */
-}
-
-static bool list_places(Recall *recall, const TokenRecall *in, Error *error)
-{
-    if (!add_turns(recall, &in->context, error)) return false;
-    for (size_t i = 0; i < in->n_answers; i++)
-        if (!add_place(recall, &(Place){.range = in->answers[i], .kind = ENTRY_ANSWER}, error)) return false;
-    if (recall->n_places) qsort(recall->places, recall->n_places, sizeof *recall->places, compare_places);
-    recall->ranges = calloc(recall->n_places + 1, sizeof *recall->ranges);
-    if (!recall->ranges) return error_set(error, ERR_NO_MEMORY, "no memory for the answers in a prompt");
-    for (size_t i = 0; i < recall->n_places; i++) recall->ranges[i] = recall->places[i].range;
-    return true;
-}
-
-bool token_memory_encode(TokenMemory *memory, const TokenRecall *recall, TokenList *list, Error *error)
-{
-    if (list->n) return error_set(error, ERR_INTERNAL, "a prompt begins a list of tokens");
-    TokEncode encode = recall->encode;
-    Recall run = {.memory = memory, .in = &encode, .hash = mix_salt(memory, &recall->context)};
-    bool ok = list_places(&run, recall, error);
-    if (ok) {
-        TokKnown known = {.ranges = run.ranges, .n_ranges = run.n_places, .find = recall_place, .arg = &run};
-        encode.known = &known;
-        ok = tok_encode(memory->params.tokenizer, &encode, list, error);
-        encode.known = NULL;
-    }
-    free(run.places);
-    free(run.ranges);
     return ok;
 }

@@ -39,12 +39,12 @@ void token_memory_keep(TokenMemory *memory, uint64_t context_hash, const char *t
 
 /* The same of the text (text [n]) before a turn. */
 uint64_t token_memory_text_hash(const TokenMemory *memory, const TokenContext *context, const char *text, size_t n);
-/*
- * The turn behind a prompt of these hashes had the ids [n_ids]; those from the first one on that stands for no text are
- * not kept.
- */
-void token_memory_keep_turn(TokenMemory *memory, uint64_t context_hash, uint64_t text_hash, const uint32_t *ids,
-                            size_t n_ids);
+typedef struct TokenTurn {
+    uint64_t context_hash, text_hash; /* of the prompt before it */
+    uint64_t answer_hash;             /* of the conversation up to it: whatever the caller makes of that */
+} TokenTurn;
+/* The turn had the ids [n_ids]; those from the first one on that stands for no text are not kept. */
+void token_memory_keep_turn(TokenMemory *memory, const TokenTurn *turn, const uint32_t *ids, size_t n_ids);
 
 /* The hash of what went before and of bytes [n]. */
 uint64_t token_memory_mix(uint64_t hash, const void *bytes, size_t n);
@@ -63,6 +63,8 @@ typedef struct TokenRecall {
     TokEncode encode; /* known is set here */
     const TextRange *answers;
     size_t n_answers;
+    const uint64_t *turns; /* [n_turns] answer hashes of the conversation's turns: these may differ in blanks */
+    size_t n_turns;
 } TokenRecall;
 LW_CHECK bool token_memory_encode(TokenMemory *memory, const TokenRecall *recall, TokenList *list, Error *error);
 

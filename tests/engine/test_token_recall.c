@@ -2,9 +2,11 @@
 /* Remembered ids through chat templates, and in SentencePiece vocabularies. */
 #include "engine/text/chat_template.h"
 #include "tests/engine/token_rig.h"
+#include "tests/support/tiny_model.h"
 #include "tests/support/token_cases.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 static Error error;
@@ -102,6 +104,88 @@ Test(token_recall, templates_do_as_they_like)
         buffer_done(&out);
         token_rig_free(&rig);
     }
+}
+
+/* ---- turns ---- */
+
+static const char asked[] = "<|im_start|>user\nhi<|im_end|>\n<|im_start|><assistant>";
+
+/* The prompt 'asked' was answered with this, byte by byte, and an end token. */
+static void keep_turn(const TokenRig *rig, const char *said, uint64_t answer_hash)
+{
+    uint32_t ids[TOKEN_RIG_MAX_IDS], n = token_byte_ids(said, ids);
+    TokenList before = token_encode_text(rig, asked, true);
+    const TokenContext context = {0};
+    const TokenTurn turn = {.context_hash = token_memory_hash(rig->memory, &context, before.ids, before.n),
+                            .text_hash = token_memory_text_hash(rig->memory, &context, asked, strlen(asked)),
+                            .answer_hash = answer_hash};
+    ids[n++] = TINY_IM_END;
+    token_memory_keep_turn(rig->memory, &turn, ids, n);
+    token_list_done(&before);
+}
+
+/* How many ids of the turn come back, byte by byte, at its place. */
+static size_t count_recalled(const TokenRig *rig, const char *shown, const char *said, const uint64_t *turns,
+                             size_t n_turns)
+{
+    char marked[1000];
+    TokenPrompt prompt;
+    uint32_t ids[TOKEN_RIG_MAX_IDS], n = token_byte_ids(said, ids);
+    snprintf(marked, sizeof marked, "%s%s<|im_end|>\n", asked, shown);
+    token_prompt_init(&prompt, marked);
+    prompt.recall.turns = turns;
+    prompt.recall.n_turns = n_turns;
+    TokenList list = token_encode(rig, &prompt, true), before = token_encode_text(rig, asked, true);
+    size_t same = 0;
+    while (same < n && before.n + same < list.n && list.ids[before.n + same] == ids[same]) same++;
+    token_list_done(&list);
+    token_list_done(&before);
+    return same;
+}
+
+/* As far as the text shows it; whole, if the conversation is known to have it and blanks alone differ. */
+Test(token_recall, turns_come_back_as_far_as_they_show)
+{
+    static const char said[] = "{think}\nthe weather{/think}\n{\"a\":1}";
+    static const uint64_t known = 7, other = 8;
+    static const struct {
+        const char *shown;
+        size_t n_known, n_plain; /* ids, if the conversation is known to have the turn, and if not */
+    } cases[] = {
+        {said, sizeof said - 1, sizeof said - 1},
+        {"{think}\nthe weather{/think}\n\n{\"a\": 1}", sizeof said - 1, 28},
+        {"{think} the weather {/think}{\"a\":1}", sizeof said - 1, 7},
+        {"{think}\nthe weather", 19, 19}, /* what a stop string cut */
+        {"{think}\nthe weather is fine{/think}\n{\"a\":1}", 19, 19},
+        {"{\"a\":1}", 1, 1}, /* a brace is one token in any case */
+    };
+    TokenRig rig = token_rig_new(1 << 20, 1 << 16);
+    keep_turn(&rig, said, known);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t n_known = count_recalled(&rig, cases[i].shown, said, &known, 1);
+        size_t n_plain = count_recalled(&rig, cases[i].shown, said, &other, 1);
+        cr_expect(n_known == cases[i].n_known && n_plain == cases[i].n_plain, "%s: %zu, %zu", cases[i].shown, n_known,
+                  n_plain);
+    }
+    token_rig_free(&rig);
+}
+
+Test(token_recall, notes_are_found_by_their_hash)
+{
+    TokenRig rig = token_rig_new(1 << 20, 100);
+    Buffer text;
+    bool found;
+    buffer_init(&text, 1 << 10);
+    token_memory_keep_note(rig.memory, 5, "one", 3);
+    token_memory_keep_note(rig.memory, 5, "two", 3);
+    token_memory_keep_note(rig.memory, 6, "a note that is longer than an entry of this memory may be, by far and wide",
+                           74);
+    cr_assert(token_memory_note(rig.memory, 5, &text, &found, &error));
+    cr_expect(found && !strcmp(text.data, "two"));
+    cr_assert(token_memory_note(rig.memory, 6, &text, &found, &error));
+    cr_expect_not(found);
+    buffer_done(&text);
+    token_rig_free(&rig);
 }
 
 /* ---- SentencePiece ---- */
