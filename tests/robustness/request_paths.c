@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the bytes of a body to requests for the engine, and the texts that other routes read and write. */
+#include "engine/sample/grammar/matcher.h"
 #include "server/api.h"
 #include "server/generation_state.h"
 #include "tests/robustness/paths.h"
@@ -37,6 +38,15 @@ static const char jinja[] =
     "{{ '{\"a\": [1, 2, {\"b\": null}]}'|from_json }}{{ strftime_now('%Y-%m-%d') }}{{ {'b': 1, 'a': 2}|dictsort }}"
     "{% for i in range(100) %}{{ i }}{{ 'x' * 300 }}{% endfor %}";
 
+static const char grammar_body[] =
+    "{\"prompt\":\"x\",\"max_tokens\":9,\"grammar\":\"root ::= obj | [^a-c\\u00e9]{2,40} end # x\\n"
+    "obj ::= \\\"{\\\" (str \\\":\\\" (obj | str))? \\\"}\\\"\\n"
+    "str ::= \\\"'\\\" ([^'] | \\\"''\\\")* \\\"'\\\"\\nend ::= <[5]> | \\\".\\\"\"}";
+
+static const char regex_body[] = "{\"prompt\":\"x\",\"regex\":\"(?:[\\\\w-]+|\\\\u00e9{2})*?x.\"}";
+
+static const char choice_body[] = "{\"prompt\":\"x\",\"choice\":[\"one\",\"two\",\"\"]}";
+
 typedef bool (*PrepareFn)(ApiJob *job, Error *error);
 
 static void digest_plan(const GenerationPlan *plan, Buffer *digest)
@@ -50,6 +60,23 @@ static void digest_plan(const GenerationPlan *plan, Buffer *digest)
         digest_count(digest, request->n_stop_ids);
         if (plan->echo[i].n) digest_add(digest, plan->echo[i].data, plan->echo[i].n);
     }
+}
+
+/* A few steps through a grammar, by the first of its tokens. */
+static bool walk_grammar(Grammar *grammar, Buffer *digest, Error *error)
+{
+    GrammarMatcher *matcher = NULL;
+    bool ok = matcher_new(grammar, &matcher, error);
+    for (uint32_t i = 0; ok && i < 6 && !matcher_is_over(matcher); i++) {
+        const uint64_t *words;
+        uint32_t n, id = 0;
+        ok = matcher_mask(matcher, &words, &n, error);
+        if (ok) digest_count(digest, n);
+        while (ok && n && !(words[id / 64] >> id % 64 & 1)) id++;
+        if (ok && n) ok = matcher_push_token(matcher, id, error);
+    }
+    matcher_free(matcher);
+    return ok;
 }
 
 static bool run_job(World *world, const char *body, PrepareFn prepare, Buffer *digest, Error *error)
@@ -73,11 +100,15 @@ static bool run_job(World *world, const char *body, PrepareFn prepare, Buffer *d
         return false;
     }
     const TokenMemoryParams memory = {.tokenizer = model.tokenizer, .max_bytes = 1 << 20, .max_entry_bytes = 1 << 16};
-    bool ok = token_memory_new(&memory, &server.memory, error) && prepare(&job, error);
+    bool ok = token_memory_new(&memory, &server.memory, error) &&
+              grammar_cache_new(model.tokenizer, 1 << 20, &server.grammars, error) && prepare(&job, error);
     if (ok) digest_plan(plan, digest);
+    if (ok && plan->grammar) ok = walk_grammar(plan->grammar, digest, error);
     generation_plan_free(plan);
     token_memory_free(server.memory);
+    grammar_cache_free(server.grammars);
     server.memory = NULL;
+    server.grammars = NULL;
     cJSON_Delete(job.json);
     return ok;
 }
@@ -95,6 +126,21 @@ static bool run_completion(World *world, Buffer *digest, Error *error)
 static bool run_ids(World *world, Buffer *digest, Error *error)
 {
     return run_job(world, ids_body, api_completions_prepare, digest, error);
+}
+
+static bool run_grammar(World *world, Buffer *digest, Error *error)
+{
+    return run_job(world, grammar_body, api_completions_prepare, digest, error);
+}
+
+static bool run_regex(World *world, Buffer *digest, Error *error)
+{
+    return run_job(world, regex_body, api_completions_prepare, digest, error);
+}
+
+static bool run_choice(World *world, Buffer *digest, Error *error)
+{
+    return run_job(world, choice_body, api_completions_prepare, digest, error);
 }
 
 static bool run_render(World *world, Buffer *digest, Error *error)
@@ -154,11 +200,9 @@ static bool run_metrics(World *world, Buffer *digest, Error *error)
 }
 
 const Path request_paths[] = {
-    {"chat_request", run_chat},
-    {"completion_request", run_completion},
-    {"ids_request", run_ids},
-    {"template_render", run_render},
-    {"tok_encode", run_encode},
-    {"metrics_write", run_metrics},
-    {0},
+    {"chat_request", run_chat},      {"completion_request", run_completion},
+    {"ids_request", run_ids},        {"grammar_request", run_grammar},
+    {"regex_request", run_regex},    {"choice_request", run_choice},
+    {"template_render", run_render}, {"tok_encode", run_encode},
+    {"metrics_write", run_metrics},  {0},
 };

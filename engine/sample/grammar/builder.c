@@ -9,7 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 16 << 10, MAX_MARKERS = 64, MAX_MARKER_BYTES = 1024, LAST_CODE = 0x10FFFF };
+enum {
+    BLOCK_BYTES = 16 << 10,
+    NEARLY_FULL_BYTES = 4 << 20,
+    MAX_MARKERS = 64,
+    MAX_MARKER_BYTES = 1024,
+    LAST_CODE = 0x10FFFF
+};
 
 bool grammar_builder_new(GrammarBuilder **ret_builder, Error *error)
 {
@@ -62,8 +68,11 @@ bool grammar_is_sound(const GrammarBuilder *builder, Error *error)
     return false;
 }
 
+/* The arena says no for both reasons. */
 static GrammarNode no_memory(GrammarBuilder *builder)
 {
+    if (builder->arena.max_bytes - builder->arena.used_bytes > NEARLY_FULL_BYTES)
+        return grammar_fail(builder, ERR_NO_MEMORY, "no memory for a grammar");
     return grammar_fail(builder, ERR_TOO_LARGE, "the grammar takes more than %d bytes", GRAMMAR_MAX_BYTES);
 }
 

@@ -113,7 +113,7 @@ static GrammarNode read_text(Parser *parser)
         if (code == 0 || (code >= 0xD800 && code < 0xE000))
             (void)fail_at(parser, offset, "U+%04X cannot be part of an answer", code);
         else if (!buffer_append(&text, bytes, source_encode(code, bytes), &error))
-            (void)fail_at(parser, offset, "%s", error.text);
+            (void)grammar_fail(parser->builder, error.code, "%s", error.text);
     }
     GrammarNode node = has_failed(parser) ? GRAMMAR_FAILED : grammar_bytes(parser->builder, text.data, text.n);
     buffer_done(&text);

@@ -156,10 +156,7 @@ static bool find_top(Run *run, uint32_t stack, bool is_whole, const TopMask **re
     return true;
 }
 
-/*
- * The first n states of a stack upon what is below, or all of it when it has no more, each as the first of those alike.
- * *ret_rest: what is below them.
- */
+/* The first n states of a stack upon STACK_OPEN, each as the first of those alike. *ret_rest: what is below them. */
 static bool cut_top(Run *run, uint32_t stack, uint32_t n, uint32_t *ret_top, uint32_t *ret_rest, Error *error)
 {
     uint32_t states[MASK_MAX_TOP], at = stack, n_states = 0;
@@ -167,7 +164,7 @@ static bool cut_top(Run *run, uint32_t stack, uint32_t n, uint32_t *ret_top, uin
         states[n_states++] = run->automaton->alike[run->stacks[at].state];
         at = run->stacks[at].below;
     }
-    uint32_t top = at == STACK_END ? STACK_END : STACK_OPEN;
+    uint32_t top = STACK_OPEN;
     while (n_states > 0)
         if (!run_stack(run, states[--n_states], top, &top, error)) return false;
     *ret_top = top;
@@ -189,15 +186,16 @@ static bool walk_exits(Run *run, const TopMask *top, uint32_t rest, uint64_t *wo
     return true;
 }
 
-/* Too many tokens leave it, so it says nothing. */
-static void drop_top(Run *run, uint32_t stack)
+/* Is there what a larger top decides? Then a smaller one was not enough upon this stack. */
+static bool has_larger(Run *run, uint32_t stack, uint32_t n, bool *ret_has, Error *error)
 {
     Masks *masks = &run->masks;
-    TopMask *top = &masks->tops[*id_table_find(&masks->by_stack, hash_id(stack), is_same_top, masks, &stack) - 1];
-    masks->top_bytes -= run->vocab->n_words * sizeof *top->words + top->n_exits * sizeof *top->exits;
-    free(top->words);
-    free(top->exits);
-    *top = (TopMask){.stack = stack};
+    uint32_t cut, rest;
+    *ret_has = false;
+    if (n > MASK_MAX_TOP) return true;
+    if (!cut_top(run, stack, n, &cut, &rest, error)) return false;
+    *ret_has = *id_table_find(&masks->by_stack, hash_id(cut), is_same_top, masks, &cut) != 0;
+    return true;
 }
 
 static void add_words(const Run *run, const TopMask *top, uint64_t *words)
@@ -210,16 +208,16 @@ static bool add_stack(Run *run, uint32_t stack, uint64_t *words, Error *error)
 {
     const TopMask *top;
     uint32_t cut, rest = stack;
-    bool is_cut = true;
+    bool is_cut = true, has_more;
     for (uint32_t n = 1; n <= MASK_MAX_TOP && is_cut && rest > STACK_OPEN; n++) {
-        if (!cut_top(run, stack, n, &cut, &rest, error) || !find_top(run, cut, rest == STACK_END, &top, error))
-            return false;
+        if (!cut_top(run, stack, n, &cut, &rest, error) || !find_top(run, cut, false, &top, error)) return false;
         if (!top->words) continue;
+        if (rest > STACK_OPEN && !has_larger(run, stack, n + 1, &has_more, error)) return false;
+        if (rest > STACK_OPEN && has_more) continue;
         add_words(run, top, words);
         if (!walk_exits(run, top, rest, words, &is_cut, error)) return false;
-        if (is_cut) drop_top(run, cut);
     }
-    if (!is_cut || rest <= STACK_OPEN) return true;
+    if (!is_cut || rest == STACK_OPEN) return true;
     if (!find_top(run, stack, true, &top, error)) return false;
     add_words(run, top, words);
     return true;
