@@ -29,7 +29,7 @@ build_all() {
         CFLAGS="${CFLAGS-} -ffile-prefix-map=$lw_root=." meson setup "$build" "$lw_root" $options
         printf '%s' "$options" >"$build/deb_options"
     fi
-    ninja -C "$build" server/longwave all
+    ninja -C "$build" package
     rm -rf "$stage"
     DESTDIR=$stage meson install -C "$build" --no-rebuild
 }
