@@ -19,7 +19,7 @@ static const char chat_body[] =
     "{\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"one two\"}],\"seed\":7,\"max_tokens\":5,"
     "\"ignore_eos\":true,\"n\":2,\"logprobs\":true,\"top_logprobs\":2,\"stop\":\"never seen\",\"stream\":true,"
     "\"stream_options\":{\"include_usage\":true},"
-    "\"longwave\":{\"progress\":true,\"attention\":{\"preset\":\"streaming-llm\",\"budget\":256}}}";
+    "\"longwave\":{\"progress\":true,\"attention\":{\"preset\":\"lserve-4k\",\"budget\":512}}}";
 
 static const char completion_body[] =
     "{\"prompt\":[\"The quick\",[3,4,5]],\"max_tokens\":4,\"ignore_eos\":true,\"seed\":7,\"logprobs\":2,\"echo\":true,"
