@@ -81,8 +81,10 @@ bool dfa_words(const char *const *words, uint32_t n, Arena *arena, const Dfa **r
 {
     DfaBuilder builder;
     dfa_builder_init(&builder, error);
+    size_t most = 1; /* states: as many as there are bytes, at most */
+    for (uint32_t i = 0; i < n && most < DFA_MAX_STATES; i++) most += strlen(words[i]);
     const char **sorted = malloc((n + 1) * sizeof *sorted);
-    Group *groups = malloc(DFA_MAX_STATES * sizeof *groups);
+    Group *groups = malloc((most < DFA_MAX_STATES ? most : DFA_MAX_STATES) * sizeof *groups);
     bool ok = sorted && groups;
     if (!ok) (void)error_set(error, ERR_NO_MEMORY, "no memory for %u words", n);
     if (ok && n) {

@@ -4,22 +4,26 @@
 
 /* ---- scalars ---- */
 
-/* Big automata are rules, each once. */
+/* Big automata are rules. Equal ones are one: by address, and by what they are as nodes. */
 static GrammarNode shared(Emit *emit, EmittedDfa **list, const Dfa *dfa,
                           GrammarNode (*write)(GrammarBuilder *builder, const Dfa *dfa), const Dfa *written)
 {
-    EmittedDfa *known = *list;
+    EmittedDfa *known = *list, *equal = *list;
+    if (written->n_states <= EMIT_INLINE_STATES) return write(emit->builder, written);
     while (known && known->dfa != dfa) known = known->next;
     if (known) return known->text;
-    GrammarNode text = write(emit->builder, written);
-    if (written->n_states > EMIT_INLINE_STATES) {
+    GrammarNode node = write(emit->builder, written), text = node;
+    while (equal && equal->node != node) equal = equal->next;
+    if (equal) {
+        text = equal->text;
+    } else {
         GrammarRule rule = grammar_rule_new(emit->builder, "json text");
-        grammar_define(emit->builder, rule, text);
+        grammar_define(emit->builder, rule, node);
         text = grammar_ref(emit->builder, rule);
     }
     known = arena_alloc(emit->nodes->arena, sizeof *known);
     if (!known) return grammar_fail(emit->builder, ERR_NO_MEMORY, "no memory for a schema");
-    *known = (EmittedDfa){dfa, text, *list};
+    *known = (EmittedDfa){dfa, node, text, *list};
     *list = known;
     return text;
 }
@@ -45,7 +49,7 @@ static bool emit_strings(Emit *emit, const StringsList *item, GrammarNode *ret_t
     if (strings.words) {
         const Dfa *least;
         if (!dfa_minimize(strings.words, emit->nodes->arena, &least, emit->nodes->error)) return false;
-        *ret_text = emit_words(emit, least);
+        *ret_text = shared(emit, &emit->words, strings.words, json_text_words, least);
         return true;
     }
     if (strings.max != UINT32_MAX && strings.max > GRAMMAR_MAX_REPEATS) strings.max = UINT32_MAX;
@@ -53,28 +57,45 @@ static bool emit_strings(Emit *emit, const StringsList *item, GrammarNode *ret_t
     return true;
 }
 
-static bool emit_scalars(Emit *emit, const SchemaNode *node, GrammarNode *ret_text)
+/* Choices of what a node may be: scalars, then a shape each. */
+typedef struct Ways {
+    GrammarNode *nodes;
+    uint32_t n;
+} Ways;
+
+static bool begin_ways(Emit *emit, const SchemaNode *node, Ways *ways)
+{
+    uint32_t n = 4; /* null, false, true, numbers */
+    for (const StringsList *item = node->strings; item; item = item->next) n++;
+    for (const ArrayShape *shape = node->arrays; shape; shape = shape->next) n++;
+    for (const ObjectShape *shape = node->objects; shape; shape = shape->next) n++;
+    *ways = (Ways){.nodes = arena_array(emit->nodes->arena, n, sizeof *ways->nodes)};
+    return ways->nodes || nodes_no_memory(emit->nodes);
+}
+
+static bool add_scalars(Emit *emit, const SchemaNode *node, Ways *ways)
 {
     static const struct {
         uint32_t kind;
         const char *text;
     } words[] = {{KIND_NULL, "null"}, {KIND_FALSE, "false"}, {KIND_TRUE, "true"}};
     GrammarBuilder *builder = emit->builder;
-    GrammarNode all = grammar_never(builder), next;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (node->kinds & words[i].kind) all = grammar_alt(builder, all, grammar_text(builder, words[i].text));
-    if (node->kinds & KIND_NUMBER) {
-        if (node->has_all_numbers)
-            next = json_text_number(builder);
-        else if (!emit_numbers(emit, node->numbers, &next))
-            return false;
-        all = grammar_alt(builder, all, next);
-    }
-    for (const StringsList *item = node->strings; item; item = item->next) {
-        if (!emit_strings(emit, item, &next)) return false;
-        all = grammar_alt(builder, all, next);
-    }
-    *ret_text = all;
+        if (node->kinds & words[i].kind) ways->nodes[ways->n++] = grammar_text(builder, words[i].text);
+    if ((node->kinds & KIND_NUMBER) && node->has_all_numbers)
+        ways->nodes[ways->n++] = json_text_number(builder);
+    else if ((node->kinds & KIND_NUMBER) && !emit_numbers(emit, node->numbers, &ways->nodes[ways->n++]))
+        return false;
+    for (const StringsList *item = node->strings; item; item = item->next)
+        if (!emit_strings(emit, item, &ways->nodes[ways->n++])) return false;
+    return true;
+}
+
+static bool emit_scalars(Emit *emit, const SchemaNode *node, GrammarNode *ret_text)
+{
+    Ways ways;
+    if (!begin_ways(emit, node, &ways) || !add_scalars(emit, node, &ways)) return false;
+    *ret_text = grammar_choice(emit->builder, ways.nodes, ways.n);
     return true;
 }
 
@@ -108,17 +129,13 @@ bool emit_node(Emit *emit, SchemaNode *node, GrammarNode *ret_text)
 
 static bool emit_rule(Emit *emit, SchemaNode *node)
 {
-    GrammarNode all, next;
-    if (!emit_scalars(emit, node, &all)) return false;
-    for (const ArrayShape *shape = node->arrays; shape; shape = shape->next) {
-        if (!emit_array(emit, shape, &next)) return false;
-        all = grammar_alt(emit->builder, all, next);
-    }
-    for (const ObjectShape *shape = node->objects; shape; shape = shape->next) {
-        if (!emit_object(emit, shape, &next)) return false;
-        all = grammar_alt(emit->builder, all, next);
-    }
-    grammar_define(emit->builder, node->rule, all);
+    Ways ways;
+    if (!begin_ways(emit, node, &ways) || !add_scalars(emit, node, &ways)) return false;
+    for (const ArrayShape *shape = node->arrays; shape; shape = shape->next)
+        if (!emit_array(emit, shape, &ways.nodes[ways.n++])) return false;
+    for (const ObjectShape *shape = node->objects; shape; shape = shape->next)
+        if (!emit_object(emit, shape, &ways.nodes[ways.n++])) return false;
+    grammar_define(emit->builder, node->rule, grammar_choice(emit->builder, ways.nodes, ways.n));
     return true;
 }
 

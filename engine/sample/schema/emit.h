@@ -13,10 +13,10 @@ enum {
     EMIT_INLINE_STATES = 16 /* automata up to this size are written where they stand */
 };
 
-/* An automaton that is a rule. */
+/* An automaton, what it is as a node, and what stands for it. */
 typedef struct EmittedDfa {
     const Dfa *dfa;
-    GrammarNode text;
+    GrammarNode node, text;
     struct EmittedDfa *next;
 } EmittedDfa;
 

@@ -137,15 +137,22 @@ static bool emit_members(Writer *writer)
         writer->properties[writer->n++] = property;
         writer->n_required += property->is_required;
     }
-    writer->other = grammar_never(builder);
+    return true;
+}
+
+static bool emit_others(Writer *writer)
+{
+    const ObjectShape *shape = writer->shape;
+    uint32_t n = 0;
+    GrammarNode *members = arena_array(writer->emit->nodes->arena, shape->n_classes, sizeof *members);
+    if (!members) return nodes_no_memory(writer->emit->nodes);
     for (uint32_t i = 0; i < shape->n_classes; i++) {
-        GrammarNode member;
         if (!shape->classes[i].value->is_satisfiable) continue;
-        writer->has_other = true;
-        if (!emit_member(writer, emit_words(writer->emit, shape->classes[i].keys), shape->classes[i].value, &member))
-            return false;
-        writer->other = grammar_alt(builder, writer->other, member);
+        GrammarNode key = emit_words(writer->emit, shape->classes[i].keys);
+        if (!emit_member(writer, key, shape->classes[i].value, &members[n++])) return false;
     }
+    writer->has_other = n > 0;
+    writer->other = grammar_choice(writer->emit->builder, members, n);
     return true;
 }
 
@@ -178,26 +185,19 @@ static bool write_places(Writer *writer, GrammarNode *ret_text)
     return true;
 }
 
-static bool has_value(const ObjectShape *shape)
-{
-    for (uint32_t i = 0; i < shape->n_properties; i++)
-        if (shape->properties[i].is_required && !shape->properties[i].value->is_satisfiable) return false;
-    return shape->min <= shape->max;
-}
-
 bool emit_object(Emit *emit, const ObjectShape *shape, GrammarNode *ret_text)
 {
     if (shape->is_any) {
         *ret_text = json_text_object(emit->builder);
         return true;
     }
-    if (!has_value(shape)) {
+    if (!nodes_object_has_value(shape)) {
         *ret_text = grammar_never(emit->builder);
         return true;
     }
     Writer writer = {.emit = emit, .shape = shape};
     key_table_init(&writer.places, PLACE_WORDS);
-    bool ok = emit_members(&writer) && decide(&writer) && write_places(&writer, ret_text);
+    bool ok = emit_members(&writer) && emit_others(&writer) && decide(&writer) && write_places(&writer, ret_text);
     key_table_done(&writer.places);
     free(writer.edges);
     return ok;

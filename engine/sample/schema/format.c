@@ -93,13 +93,14 @@ static bool compile_whole(const char *pattern, Arena *arena, const Dfa **ret_dfa
 
 bool format_compile(const char *name, Arena *arena, const Dfa **ret_dfa, Error *error)
 {
-    const Dfa *dfa = NULL, *also;
+    const Dfa *dfa = NULL, *also, *both;
     size_t i = 0;
     while (i < N_FORMATS && strcmp(formats[i].name, name)) i++;
     if (i == N_FORMATS) return error_set(error, ERR_SCHEMA, "'format' %.40s is not supported", name);
     if (formats[i].pattern && !compile_whole(formats[i].pattern, arena, &dfa, error)) return false;
     if (formats[i].also &&
-        !(compile_whole(formats[i].also, arena, &also, error) && dfa_combine(dfa, also, DFA_AND, arena, &dfa, error)))
+        !(compile_whole(formats[i].also, arena, &also, error) && dfa_combine(dfa, also, DFA_AND, arena, &both, error) &&
+          dfa_minimize(both, arena, &dfa, error)))
         return false;
     *ret_dfa = dfa;
     return true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/schema/node.h"
+#include "engine/sample/schema/format.h"
 #include "engine/sample/schema/pattern.h"
 
 #include <stdarg.h>
@@ -69,20 +70,32 @@ bool nodes_keywords(Nodes *nodes, const cJSON *schema, const Keywords **ret_keyw
     return true;
 }
 
-bool nodes_pattern(Nodes *nodes, const cJSON *where, const char *text, const Dfa **ret_dfa)
+static bool known_dfa(Nodes *nodes, KnownPattern **list, const cJSON *where, const char *text,
+                      bool (*compile)(const char *text, Arena *arena, const Dfa **ret_dfa, Error *error),
+                      const Dfa **ret_dfa)
 {
-    KnownPattern *known = nodes->patterns;
+    KnownPattern *known = *list;
     while (known && strcmp(known->text, text)) known = known->next;
     if (!known) {
         known = arena_alloc(nodes->arena, sizeof *known);
         if (!known) return nodes_no_memory(nodes);
-        if (!pattern_compile(text, nodes->arena, &known->dfa, nodes->error)) return nodes_say_where(nodes, where);
+        if (!compile(text, nodes->arena, &known->dfa, nodes->error)) return nodes_say_where(nodes, where);
         known->text = text;
-        known->next = nodes->patterns;
-        nodes->patterns = known;
+        known->next = *list;
+        *list = known;
     }
     *ret_dfa = known->dfa;
     return true;
+}
+
+bool nodes_pattern(Nodes *nodes, const cJSON *where, const char *text, const Dfa **ret_dfa)
+{
+    return known_dfa(nodes, &nodes->patterns, where, text, pattern_compile, ret_dfa);
+}
+
+bool nodes_format(Nodes *nodes, const cJSON *where, const char *name, const Dfa **ret_dfa)
+{
+    return known_dfa(nodes, &nodes->formats, where, name, format_compile, ret_dfa);
 }
 
 /* ---- nodes by their parts ---- */

@@ -14,7 +14,7 @@
 enum {
     NODE_MAX_NODES = 20000,
     NODE_MAX_CASES = 4096, /* ways to satisfy one node, after alternatives are multiplied out */
-    NODE_MAX_STEPS = 400000,
+    NODE_MAX_STEPS = 2000000,
     NODE_MAX_NESTED = 200, /* references and alternatives within one place */
     NODE_MAX_PATTERNS = 16 /* patternProperties that meet in one object */
 };
@@ -72,6 +72,7 @@ struct ObjectShape {
 
 typedef struct StringsList {
     Strings strings;
+    uint32_t n_ways; /* that it was joined of */
     struct StringsList *next;
 } StringsList;
 
@@ -123,7 +124,7 @@ typedef struct Nodes {
     Sets sets;
     SchemaNode *buckets[NODE_BUCKETS];
     KnownKeywords *keywords[NODE_BUCKETS];
-    KnownPattern *patterns;
+    KnownPattern *patterns, *formats;
     SchemaNode **list; /* [n_nodes] */
     uint32_t n_nodes, max_nodes;
     Apart *apart;
@@ -139,6 +140,7 @@ LW_CHECK bool nodes_get(Nodes *nodes, const Part *parts, uint32_t n, SchemaNode 
 LW_CHECK bool nodes_fill(Nodes *nodes, SchemaNode *node);
 /* Fills all, tells which have values at all, and sees that the branches of each oneOf are apart. */
 LW_CHECK bool nodes_settle(Nodes *nodes);
+bool nodes_object_has_value(const ObjectShape *shape); /* once it is known what its members have */
 
 /* ---- for the files of nodes_fill ---- */
 
@@ -156,6 +158,8 @@ bool nodes_no_memory(Nodes *nodes);
 LW_CHECK bool nodes_spend(Nodes *nodes, uint64_t steps);
 LW_CHECK bool nodes_keywords(Nodes *nodes, const cJSON *schema, const Keywords **ret_keywords);
 LW_CHECK bool nodes_pattern(Nodes *nodes, const cJSON *where, const char *text, const Dfa **ret_dfa);
+/* *ret_dfa NULL: it says nothing of strings. */
+LW_CHECK bool nodes_format(Nodes *nodes, const cJSON *where, const char *name, const Dfa **ret_dfa);
 /* All values of its scalar kinds as one set each; the node is filled. */
 LW_CHECK bool nodes_scalars(Nodes *nodes, SchemaNode *node, Scalars *ret_scalars);
 /* What one way adds to the node. leaves: in the order of the schema. */

@@ -175,6 +175,45 @@ static bool keep_apart(Way *way, const Keywords *keywords, const cJSON *a, const
     return nodes_get(nodes, parts, 4, &apart->both);
 }
 
+static const cJSON *member_of(const cJSON *object, const char *name)
+{
+    return cJSON_IsObject(object) ? cJSON_GetObjectItemCaseSensitive(object, name) : NULL;
+}
+
+static bool is_required(const cJSON *schema, const char *name)
+{
+    const cJSON *required = member_of(schema, "required");
+    for (const cJSON *item = required ? required->child : NULL; item; item = item->next)
+        if (cJSON_IsString(item) && !strcmp(item->valuestring, name)) return true;
+    return false;
+}
+
+/* What a branch refers to, or the branch. */
+static const cJSON *target_of(Nodes *nodes, const cJSON *branch)
+{
+    const cJSON *reference = member_of(branch, "$ref"), *target;
+    Error ignored;
+    if (!cJSON_IsString(reference)) return branch;
+    return schema_document_resolve(nodes->document, branch, reference->valuestring, &target, &ignored) ? target
+                                                                                                       : branch;
+}
+
+/* The usual union: objects that tell by a property with a constant of its own which one they are. */
+static bool has_other_tag(Nodes *nodes, const cJSON *branch, const cJSON *other)
+{
+    const cJSON *a = target_of(nodes, branch), *b = target_of(nodes, other);
+    const cJSON *type = member_of(a, "type"), *properties = member_of(a, "properties");
+    if (!cJSON_IsString(type) || strcmp(type->valuestring, "object") || !properties) return false;
+    for (const cJSON *item = properties->child; item; item = item->next) {
+        const cJSON *mine = member_of(item, "const");
+        const cJSON *its = member_of(member_of(member_of(b, "properties"), item->string), "const");
+        if (cJSON_IsString(mine) && cJSON_IsString(its) && strcmp(mine->valuestring, its->valuestring) &&
+            is_required(a, item->string) && is_required(b, item->string))
+            return true;
+    }
+    return false;
+}
+
 static bool walk_one_of(Way way, const Keywords *keywords, const Pending *from)
 {
     static const Scalars structured = {.kinds = STRUCTURED};
@@ -189,7 +228,9 @@ static bool walk_one_of(Way way, const Keywords *keywords, const Pending *from)
         if (!(node->kinds & STRUCTURED)) continue;
         bool twin = has_twin(list, branch);
         for (const cJSON *other = branch->next; other; other = other->next) {
-            if ((is_true(other) && is_true(branch)) || cJSON_Compare(other, branch, true)) continue;
+            if ((is_true(other) && is_true(branch)) || has_other_tag(way.nodes, branch, other) ||
+                cJSON_Compare(other, branch, true))
+                continue;
             if (!keep_apart(&way, keywords, branch, other, &structured)) return false;
         }
         Way taken = way;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one way to satisfy a node leaves of null, booleans, numbers and strings. */
-#include "engine/sample/schema/format.h"
 #include "engine/sample/schema/node.h"
 #include "engine/sample/schema/number.h"
 
@@ -133,7 +132,7 @@ static bool cut_by_text(Nodes *nodes, const Keywords *keywords, Strings *strings
         return false;
     if (!format) return true;
     dfa = NULL;
-    if (!format_compile(format->valuestring, nodes->arena, &dfa, nodes->error)) return nodes_say_where(nodes, format);
+    if (!nodes_format(nodes, format, format->valuestring, &dfa)) return false;
     return sets_cut_words(&nodes->sets, strings, dfa);
 }
 
@@ -165,12 +164,27 @@ static bool add_numbers(Nodes *nodes, SchemaNode *node, const Leaf *leaves)
     return true;
 }
 
-static bool is_plain_length(Strings strings)
+/* Joins words of as many ways as there are in an item already, so that many ways are joined in few rounds. */
+static bool join_words(Nodes *nodes, SchemaNode *node, StringsList *item)
 {
-    return !strings.words;
+    for (StringsList **at = &node->strings; *at;) {
+        StringsList *other = *at;
+        if (!other->strings.words || other->n_ways != item->n_ways) {
+            at = &other->next;
+            continue;
+        }
+        const Dfa *joined, *least;
+        if (!dfa_combine(other->strings.words, item->strings.words, DFA_OR, nodes->arena, &joined, nodes->error) ||
+            !dfa_minimize(joined, nodes->arena, &least, nodes->error))
+            return false;
+        item->strings.words = least;
+        item->n_ways += other->n_ways;
+        *at = other->next;
+        at = &node->strings;
+    }
+    return true;
 }
 
-/* Words without lengths become one automaton, however many ways they come. */
 static bool add_strings(Nodes *nodes, SchemaNode *node, const Leaf *leaves)
 {
     Strings strings = STRINGS_ALL;
@@ -180,18 +194,13 @@ static bool add_strings(Nodes *nodes, SchemaNode *node, const Leaf *leaves)
         strings = (Strings){strings.words, 0, UINT32_MAX};
     }
     if (sets_are_empty(strings)) return true;
-    node->kinds |= KIND_STRING;
-    for (StringsList *item = node->strings; item; item = item->next) {
-        if (is_plain_length(strings) || is_plain_length(item->strings)) continue;
-        const Dfa *joined;
-        if (!dfa_combine(item->strings.words, strings.words, DFA_OR, nodes->arena, &joined, nodes->error)) return false;
-        item->strings.words = joined;
-        return true;
-    }
     StringsList *item = arena_alloc(nodes->arena, sizeof *item);
     if (!item) return nodes_no_memory(nodes);
-    *item = (StringsList){.strings = strings, .next = node->strings};
+    *item = (StringsList){.strings = strings, .n_ways = 1};
+    if (strings.words && !join_words(nodes, node, item)) return false;
+    item->next = node->strings;
     node->strings = item;
+    node->kinds |= KIND_STRING;
     return true;
 }
 

@@ -10,7 +10,7 @@ static bool array_has_value(const ArrayShape *shape)
     return true;
 }
 
-static bool object_has_value(const ObjectShape *shape)
+bool nodes_object_has_value(const ObjectShape *shape)
 {
     uint64_t most = 0, required = 0;
     for (uint32_t i = 0; i < shape->n_properties; i++) {
@@ -30,7 +30,7 @@ static bool has_value(const SchemaNode *node)
     for (const ArrayShape *shape = node->arrays; shape; shape = shape->next)
         if (array_has_value(shape)) return true;
     for (const ObjectShape *shape = node->objects; shape; shape = shape->next)
-        if (object_has_value(shape)) return true;
+        if (nodes_object_has_value(shape)) return true;
     return false;
 }
 

@@ -68,6 +68,32 @@ static Grammar *ordered(const char *schema)
     return grammar;
 }
 
+/* What grows with the square of its size, or nests with it, is found by time or by limits. */
+Test(schema_objects, many_alternatives_stay_small)
+{
+    static char schema[64 << 10];
+    size_t n = (size_t)sprintf(schema, "{\"anyOf\":[");
+    for (int i = 0; i < 1500; i++) n += (size_t)sprintf(schema + n, "%s{\"const\":\"value %d\"}", i ? "," : "", i);
+    sprintf(schema + n, "]}");
+    schema_rig_check(schema, TEXTS("\"value 0\"", "\"value 1499\""), TEXTS("\"value 1500\"", "\"value \""));
+    n = (size_t)sprintf(schema, "{\"oneOf\":[");
+    for (int i = 0; i < 250; i++)
+        n += (size_t)sprintf(schema + n,
+                             "%s{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"k%d\"}},\"required\":[\"k\"],"
+                             "\"additionalProperties\":false}",
+                             i ? "," : "", i);
+    sprintf(schema + n, "]}");
+    schema_rig_check(schema, TEXTS("{\"k\":\"k0\"}", "{\"k\":\"k249\"}"), TEXTS("{\"k\":\"k250\"}", "{}"));
+}
+
+Test(schema_objects, a_shape_without_a_value_leaves_the_others)
+{
+    schema_rig_check(
+        "{\"anyOf\":[{\"type\":\"object\",\"additionalProperties\":false,\"minProperties\":1},{\"type\":\"null\"},"
+        "{\"type\":\"object\",\"maxProperties\":0}]}",
+        TEXTS("null", "{}"), TEXTS("{\"a\":1}"));
+}
+
 Test(schema_objects, order_is_kept_where_it_is_asked_for)
 {
     Grammar *grammar = ordered("{\"type\":\"object\"," AB "}");
