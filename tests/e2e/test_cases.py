@@ -334,3 +334,16 @@ def test_24_one_word_again_and_again():
         assert len(logprobs) == 20 and all(-10 < logprob <= 0 for logprob in logprobs)
         assert kv_type == "int4" or got["logprobs"]["tokens"][0] == wanted["logprobs"]["tokens"][0] == " "
         assert kv_type == "int4" or abs(logprobs[0] - wanted["logprobs"]["token_logprobs"][0]) < 0.2
+
+
+def test_24_one_token_ten_thousand_times(tmp_path):
+    model = longwave_server.make_tiny_model(tmp_path / "long.gguf", "context=16384", "head_dim=32")
+    for kv_type in ("f8", "int8", "int4"):
+        server = longwave_server.Server(model, "--kv-type", kv_type)
+        try:
+            fields = {"prompt": [300] * 10_000, "max_tokens": 8, "temperature": 0, "logprobs": 1, "ignore_eos": True}
+            choice = server.post(COMPLETIONS, fields)[1]["choices"][0]
+            assert len(choice["logprobs"]["token_logprobs"]) == 8 and all(-30 < value <= 0 for value in choice["logprobs"]["token_logprobs"])
+            assert server.metric("vllm:corrupted_requests_total") == 0
+        finally:
+            assert server.stop() == 0

@@ -100,3 +100,60 @@ def test_11_logprobs_beside_tools(tiny, stream):
     else:
         tokens = tiny.post(CHAT, body)[1]["choices"][0]["logprobs"]["content"]
     assert len(tokens) == 8 and all(token["top_logprobs"] == [] for token in tokens)
+
+
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {
+    "type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"], "additionalProperties": False}}} for name in ("lamp", "fan")]
+
+
+def joined_calls(frames):
+    """The calls of a stream, put together; checks what each delta may have."""
+    calls = {}
+    for frame in frames:
+        for choice in frame["choices"]:
+            for piece in choice["delta"].get("tool_calls") or ():
+                first = piece["index"] not in calls
+                assert ("id" in piece, "type" in piece, "name" in piece["function"]) == (first, first, first)
+                if first:
+                    assert piece["index"] == len(calls)
+                    calls[piece["index"]] = {"id": piece["id"], "type": piece["type"],
+                                             "function": {"name": piece["function"]["name"], "arguments": ""}}
+                calls[piece["index"]]["function"]["arguments"] += piece["function"].get("arguments", "")
+    return list(calls.values())
+
+
+def without_ids(calls):
+    return [call["function"] for call in calls]
+
+
+@pytest.mark.parametrize("model", ["smollm2", "tiny"])
+def test_6_a_call_cut_off_ends_with_length(request, model):
+    server = request.getfixturevalue(model)
+    body = {"messages": USER, "tools": TOOLS, "tool_choice": "required", "temperature": 0}
+    n_cut = 0
+    for max_tokens in range(1, 24):
+        whole = server.post(CHAT, {**body, "max_tokens": max_tokens})[1]["choices"][0]
+        frames = server.frames(CHAT, {**body, "max_tokens": max_tokens})
+        reason = [choice["finish_reason"] for frame in frames for choice in frame["choices"]][-1]
+        calls = whole["message"].get("tool_calls") or []
+        assert reason == whole["finish_reason"] and without_ids(joined_calls(frames)) == without_ids(calls)
+        assert reason in ("length", "tool_calls")
+        n_cut += reason == "length"
+        if reason == "tool_calls":
+            assert all(set(json.loads(call["function"]["arguments"])) == {"on"} for call in calls)
+    assert n_cut > 3
+
+
+def test_7_calls_side_by_side(tiny):
+    """Random weights go on with a second call now and then."""
+    for seed in range(60):
+        body = {"messages": USER, "tools": TOOLS, "tool_choice": "required", "temperature": 1.5, "seed": seed, "max_tokens": 300}
+        whole = tiny.post(CHAT, body)[1]["choices"][0]
+        calls = whole["message"].get("tool_calls") or []
+        if len(calls) < 2:
+            continue
+        streamed = joined_calls(tiny.frames(CHAT, body))
+        assert without_ids(streamed) == without_ids(calls) and len({call["id"] for call in streamed}) == len(streamed)
+        if whole["finish_reason"] == "tool_calls":
+            return
+    raise AssertionError("no seed gives two calls")
