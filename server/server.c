@@ -307,6 +307,7 @@ void server_free(Server *server)
     generation_fail_all(server, HTTP_ERR_DRAINING, &error);
     if (!server->http && server->params.listen_fd >= 0) close(server->params.listen_fd);
     http_daemon_stop(server->http);
+    server->http = NULL; /* timers go on while jobs are waited for */
     remove_socket_file(server);
     while (server->n_jobs) uv_run(loop, UV_RUN_ONCE); /* jobs of clients that are gone now */
     stop_worker(server);

@@ -16,7 +16,7 @@ with tempfile.TemporaryDirectory() as folder:
     try:
         while sum(total.values()) < REQUESTS and not failed:
             seeds.append(random.randrange(1 << 30))
-            status, report, answers = schemathesis_run.run(server.port, 400, "--phases", "coverage,fuzzing", "--seed", str(seeds[-1]))
+            status, report, answers = schemathesis_run.run(server.port, 450, "--phases", "coverage,fuzzing", "--seed", str(seeds[-1]))
             for code, n in answers.items():
                 total[code] = total.get(code, 0) + n
             failed = status != 0 or any(code >= 500 and code != 504 for code in answers)

@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import urllib.request
 
 FOLDER = pathlib.Path(__file__).resolve().parent
@@ -22,11 +23,12 @@ def statuses(port):
 def run(port, per_operation, *options, timeout=None):
     """(exit status, the report, answers by status). per_operation: requests made up for each operation."""
     before = statuses(port)
-    done = subprocess.run(
-        [pathlib.Path(sys.executable).parent / "schemathesis", "run", f"http://127.0.0.1:{port}/openapi.json", "--checks", CHECKS,
-         "--max-examples", str(per_operation), "--continue-on-failure", "--mode", "all", "--suppress-health-check", "all",
-         "--generation-database", "none", *options],
-        env={**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(FOLDER)}, cwd=FOLDER,
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False)
+    with tempfile.TemporaryDirectory() as folder:  # it keeps files where it runs
+        done = subprocess.run(
+            [pathlib.Path(sys.executable).parent / "schemathesis", "run", f"http://127.0.0.1:{port}/openapi.json", "--checks", CHECKS,
+             "--max-examples", str(per_operation), "--continue-on-failure", "--mode", "all", "--suppress-health-check", "all",
+             "--generation-database", "none", *options],
+            env={**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(FOLDER)}, cwd=folder,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False)
     after = statuses(port)
-    return done.returncode, done.stdout + done.stderr, {code: n - before.get(code, 0) for code, n in after.items()}
+    return done.returncode, done.stdout + done.stderr, {code: n - before.get(code, 0) for code, n in after.items() if n != before.get(code, 0)}
