@@ -19,7 +19,7 @@ passed=0
 make_root() {
     local needed
     [ -x "$root/sbin/init" ] && return 0
-    install_missing debootstrap
+    install_missing debootstrap procps util-linux
     needed=$(dpkg-deb -f "$deb" Depends | sed 's/([^)]*)//g; s/ //g')
     say "making $root"
     rm -rf "$root"
