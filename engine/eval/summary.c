@@ -143,7 +143,8 @@ static void add_task(PolicySummary *policy, const TaskSummary *task, const Summa
 {
     policy->n_tasks++;
     kv_counts_add(&policy->counts, &task->counts);
-    if (!task->has_dense || task->dense_right < rules->least_dense * task->n) return;
+    /* Where the question tells the whole answer, no decoded row was asked for anything. */
+    if (!task->has_dense || task->dense_right < rules->least_dense * task->n || !task->counts.dense_bytes) return;
     double half = (task->change.high - task->change.low) / 2, n = ++policy->n_counted;
     policy->mean_change += (task->change.value - policy->mean_change) / n;
     if (n == 1 || task->change.value < policy->worst_change) policy->worst_change = task->change.value;

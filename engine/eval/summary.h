@@ -24,7 +24,7 @@ typedef struct TaskSummary {
     double seconds, prefill_seconds; /* mean of a haystack */
 } TaskSummary;
 
-/* A policy at one length over the tasks that count: those where dense is right often enough. */
+/* A policy at one length over the tasks that count: where dense is right often enough, and rows were decoded. */
 typedef struct PolicySummary {
     const char *policy;
     uint32_t length, n_tasks, n_counted, n_questions; /* questions of the counted task that had fewest */

@@ -5,7 +5,9 @@ A job is one process. Its file in the folder of results is eval's own --resume f
 goes on where it ended. `base`: another job whose dense answers it starts from. `needs`: jobs whose files it looks at.
 """
 
-TASKS = {"smollm2": ["passkey:repeats=6:near=0", "multikey:repeats=8:near=0", "words:repeats=12:near=0:needles=5"]}
+TASKS = {"smollm2": ["passkey:repeats=6:near=0", "multikey:repeats=8:near=0", "words:repeats=12:near=0:needles=5",
+                     "kv:repeats=8:near=0:needles=5"]}
+RANKED_BY = TASKS["smollm2"][:3]  # what heads are ranked and policies are chosen by
 GEMMA_TRIES = ["passkey:repeats=6:near=0", "passkey:repeats=12:near=0:needles=10", "multikey:repeats=8:near=0",
                "kv:repeats=8:near=0", "kv:repeats=4:needles=5", "words:repeats=12:near=0:needles=5",
                "variables:hops=0:repeats=8", "words:repeats=24:near=0:needles=3"]
@@ -25,7 +27,8 @@ GRID = {
     "stream": ["dense:roles=r25", "dense:roles=r50", "lserve-4k:budget=2048:roles=r50",
                "lserve-4k:roles=r50:k_decode=4"],
     "hip": ["hip-3k", "hip-5k", "hip-3k:k=2"],
-    "others": ["streaming-llm", "vertical-slash"],
+    "others": ["streaming-llm"],
+    "slash": ["vertical-slash"],
 }
 # Of the default: at most a quarter of the bytes at 8K.
 LIST = "unit=16:refresh=1"
@@ -80,33 +83,35 @@ def cells(model, tasks, haystacks, groups, mode, label="", more=(), needs=()):
                           needs=(*needs, f"{at}-dense"))
 
 
-def beyond():
+def beyond(length, t, haystack=0, threads=8):
     """SmolLM2 was trained for 8K: positions that it knows, moved or stretched, against its own."""
-    task_list = TASKS["smollm2"][:2]
-    for length, haystacks, threads in ((16384, range(2), 2), (32768, range(1), 4)):
-        factor = length // 8192
-        for haystack in haystacks:
-            for t, task in enumerate(task_list):
-                at = f"smollm2-beyond-{length}-{t}-{haystack}"
-                base = f"{at}-plain"
-                yield ask(base, "smollm2", task, haystack, ["streaming-llm"], length=length, threads=threads)
-                yield ask(f"{at}-ntk", "smollm2", task, haystack, [], length=length, more=["--rope", f"ntk={factor}"],
-                          threads=threads)
-                for group in (["hip-3k"], ["self-extend", "hip-3k-flash"], ["hip-5k"]):
-                    yield ask(f"{at}-{group[0]}", "smollm2", task, haystack, group, length=length, base=base,
-                              needs=[base], threads=threads)
+    task, at = TASKS["smollm2"][t], f"smollm2-beyond-{length}-{t}-{haystack}"
+    base = f"{at}-plain"
+    yield ask(base, "smollm2", task, haystack, ["streaming-llm"], length=length, threads=threads)
+    yield ask(f"{at}-ntk", "smollm2", task, haystack, [], length=length, more=["--rope", f"ntk={length // 8192}"],
+              threads=threads)
+    for group in (["hip-3k"], ["self-extend"], ["hip-5k"]):
+        yield ask(f"{at}-{group[0]}", "smollm2", task, haystack, group, length=length, base=base, needs=[base],
+                  threads=threads)
 
 
 def fixed():
     """All that can be said before anything is measured, in the order of what is missed most."""
     smollm2 = TASKS["smollm2"]
-    yield calibrate("calibrate-smollm2", "smollm2", smollm2, 8)
+    yield calibrate("calibrate-smollm2", "smollm2", RANKED_BY, 8)
     for t, task in enumerate(GEMMA_TRIES):
         yield ask(f"gemma-try-{t}", "gemma", task, 0, [])
-    yield from cells("smollm2", smollm2, EXPLORED, GRID | {"older": OLDER}, "prefill")
+    yield from beyond(16384, 0)
+    quick = {group: GRID[group] for group in ("wave", "pages", "exact", "stream", "hip", "others")}
+    yield from cells("smollm2", smollm2, EXPLORED, quick, "prefill")
     yield rows("smollm2-rows-wave", "smollm2", GRID["wave"])
     yield rows("smollm2-rows-lists", "smollm2", ["lserve-4k:budget=2048", "lserve-4k", "hip-3k", "oracle:budget=2048"])
-    decoded = {"default": ["dense:roles=r80", "dense:roles=r50", "oracle:budget=2048", "lserve-4k:budget=2048",
-                           "lserve-4k:budget=2048:unit=16:refresh=1"]}
-    yield from cells("smollm2", smollm2, EXPLORED, decoded, "decode")
-    yield from beyond()
+
+
+def last():
+    yield from beyond(16384, 1)
+    yield from beyond(32768, 0)
+    decoded = {"lists": ["oracle:budget=2048", "lserve-4k:budget=2048", "lserve-4k:budget=2048:unit=16:refresh=1"],
+               "streaming": ["dense:roles=r50"]}
+    yield from cells("smollm2", TASKS["smollm2"], EXPLORED, decoded, "decode")
+    yield from cells("smollm2", TASKS["smollm2"], EXPLORED, {"older": OLDER, "slash": GRID["slash"]}, "prefill")

@@ -162,6 +162,25 @@ Test(test_results, pairs_are_found_by_their_keys)
     results_done(&results);
 }
 
+/* Of answers that the last row of the prompt tells whole no decoded row was asked. */
+Test(test_results, a_task_without_decoded_rows_does_not_count)
+{
+    Results results = results_maker_new();
+    const EvalQuestion questions[] = {{.needle = 1}, {.needle = 2}};
+    const Answer answers[] = {{true, -1}, {true, -1}};
+    const AnswersCell cell = {{"pages", "words", 1000, 0}, questions, answers, 2, 2, 1, {0}};
+    AnswersCell dense = cell;
+    dense.key.policy = "dense";
+    cr_assert(results_add_answers(&results, &dense, &error) && results_add_answers(&results, &cell, &error));
+    results_maker_answers(&results, (AnswersKey){"dense", "kv", 1000, 0}, "1111", -1);
+    results_maker_answers(&results, (AnswersKey){"pages", "kv", 1000, 0}, "1111", -1);
+    Arena arena;
+    Summary s = results_maker_summary(&results, &arena);
+    for (uint32_t i = 0; i < s.n_policies; i++) cr_expect(s.policies[i].n_tasks == 2 && s.policies[i].n_counted == 1);
+    arena_done(&arena);
+    results_done(&results);
+}
+
 /* A policy passes when it loses little on average and nowhere much, over the tasks that dense is good at. */
 Test(test_results, what_passes)
 {
