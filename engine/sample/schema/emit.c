@@ -52,7 +52,7 @@ static bool emit_strings(Emit *emit, const StringsList *item, GrammarNode *ret_t
         *ret_text = shared(emit, &emit->words, strings.words, json_text_words, least);
         return true;
     }
-    if (strings.max != UINT32_MAX && strings.max > GRAMMAR_MAX_REPEATS) strings.max = UINT32_MAX;
+    if (strings.max != UINT32_MAX && strings.max > EMIT_MAX_REPEATS) strings.max = EMIT_MAX_REPEATS;
     *ret_text = json_text_string(emit->builder, strings.min, strings.max);
     return true;
 }

@@ -7,7 +7,10 @@
 #include "engine/sample/grammar/grammar.h"
 #include "engine/sample/schema/node.h"
 
+/* Larger maxima of characters and items are cut to EMIT_MAX_REPEATS: a shorter text is valid too. */
 enum {
+    EMIT_MAX_REPEATS = GRAMMAR_MAX_REPEATS,
+    EMIT_MAX_INLINE_ITEMS = 64,
     EMIT_MAX_ANY_ORDER = 4, /* properties that may come in any order */
     EMIT_MAX_OBJECT_STATES = 8192,
     EMIT_INLINE_STATES = 16 /* automata up to this size are written where they stand */

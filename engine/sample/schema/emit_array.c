@@ -18,7 +18,7 @@ static Extent extent_of(const ArrayShape *shape)
             break;
         }
     if (!shape->rest || !shape->rest->is_satisfiable) extent.max = extent.n_prefix;
-    if (extent.max > GRAMMAR_MAX_REPEATS) extent.max = GRAMMAR_UNBOUNDED;
+    if (extent.max != UINT32_MAX && extent.max > EMIT_MAX_REPEATS) extent.max = EMIT_MAX_REPEATS;
     return extent;
 }
 
@@ -34,6 +34,11 @@ static bool emit_rest(Emit *emit, SchemaNode *item, uint32_t min, uint32_t max, 
     if (!emit_node(emit, item, &one)) return false;
     GrammarNode next = grammar_seq(builder, json_text_comma(builder), one);
     uint32_t rest = max == GRAMMAR_UNBOUNDED ? max : max - 1;
+    if ((max == GRAMMAR_UNBOUNDED ? min : max) > EMIT_MAX_INLINE_ITEMS) {
+        GrammarRule rule = grammar_rule_new(builder, "json item");
+        grammar_define(builder, rule, next);
+        next = grammar_ref(builder, rule);
+    }
     if (is_first) {
         GrammarNode all = grammar_seq(builder, one, grammar_repeat(builder, next, min ? min - 1 : 0, rest));
         *ret_text = min ? all : grammar_optional(builder, all);

@@ -41,8 +41,9 @@ bool nodes_no_memory(Nodes *nodes)
 
 bool nodes_spend(Nodes *nodes, uint64_t steps)
 {
+    bool looks_up = nodes->steps / 256 != (nodes->steps + steps) / 256;
     nodes->steps += steps;
-    if (nodes->steps <= NODE_MAX_STEPS) return true;
+    if (nodes->steps <= NODE_MAX_STEPS) return !looks_up || sets_in_time(&nodes->sets);
     return error_set(nodes->error, ERR_TOO_LARGE, "the schema takes more than %d steps", NODE_MAX_STEPS);
 }
 
@@ -79,6 +80,7 @@ static bool known_dfa(Nodes *nodes, KnownPattern **list, const cJSON *where, con
     if (!known) {
         known = arena_alloc(nodes->arena, sizeof *known);
         if (!known) return nodes_no_memory(nodes);
+        if (!sets_in_time(&nodes->sets)) return false;
         if (!compile(text, nodes->arena, &known->dfa, nodes->error)) return nodes_say_where(nodes, where);
         known->text = text;
         known->next = *list;

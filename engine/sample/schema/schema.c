@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { BLOCK_BYTES = 64 << 10, MAX_BYTES = 96 << 20 };
+enum { BLOCK_BYTES = 64 << 10, MAX_MIB = 48, MAX_BYTES = MAX_MIB << 20 };
 
 /* Up to draft 7 a '$ref' stands alone; a schema that names its draft decides. */
 static SchemaOptions options_of(const cJSON *schema, const SchemaOptions *given)
@@ -47,6 +47,8 @@ bool schema_compile(const cJSON *schema, const SchemaOptions *options, GrammarBu
     SchemaOptions own = options_of(schema, options);
     arena_init(&arena, BLOCK_BYTES, MAX_BYTES);
     bool ok = compile(schema, &own, &arena, builder, ret_node, ret_is_empty, error);
+    if (!ok && error->code == ERR_NO_MEMORY && arena.used_bytes > MAX_BYTES / 2)
+        (void)error_set(error, ERR_TOO_LARGE, "the schema takes more than %d MiB", MAX_MIB);
     arena_done(&arena);
     return ok;
 }

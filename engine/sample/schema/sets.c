@@ -2,9 +2,25 @@
 #include "engine/sample/schema/sets.h"
 #include "engine/sample/schema/number.h"
 
+#include <time.h>
+
+/* Of this thread: a busy machine refuses no schema. */
+static uint64_t cpu_usec(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
 void sets_init(Sets *sets, Arena *arena, Error *error)
 {
-    *sets = (Sets){.arena = arena, .error = error};
+    *sets = (Sets){.arena = arena, .deadline_cpu_usec = cpu_usec() + SETS_MAX_CPU_USEC, .error = error};
+}
+
+bool sets_in_time(const Sets *sets)
+{
+    return cpu_usec() <= sets->deadline_cpu_usec ||
+           error_set(sets->error, ERR_TOO_LARGE, "the schema takes more than %d s", SETS_MAX_CPU_USEC / 1000000);
 }
 
 bool sets_all_numbers(Sets *sets, const Dfa **ret_dfa)
@@ -38,7 +54,7 @@ static bool cut(Sets *sets, const Dfa **dfa, const Dfa *with)
         return true;
     }
     if (*dfa == with) return true;
-    return dfa_combine(*dfa, with, DFA_AND, sets->arena, &both, sets->error) &&
+    return sets_in_time(sets) && dfa_combine(*dfa, with, DFA_AND, sets->arena, &both, sets->error) &&
            dfa_minimize(both, sets->arena, dfa, sets->error);
 }
 
@@ -82,7 +98,7 @@ static bool combine(Sets *sets, Kind kind, DfaOp op, const Dfa *a, const Dfa *b,
 {
     const Dfa *all, *both;
     bool ok = kind == KIND_NUMBER ? sets_all_numbers(sets, &all) : sets_all_strings(sets, &all);
-    if (!ok) return false;
+    if (!ok || !sets_in_time(sets)) return false;
     return dfa_combine(a ? a : all, b ? b : all, op, sets->arena, &both, sets->error) &&
            dfa_minimize(both, sets->arena, ret_dfa, sets->error);
 }

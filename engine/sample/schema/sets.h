@@ -35,14 +35,18 @@ typedef struct Scalars {
     const Dfa *strings; /* NULL: all of them */
 } Scalars;
 
-/* Automata that are made when they are first needed. */
+enum { SETS_MAX_CPU_USEC = 3000000 }; /* of the thread, for one schema */
+
+/* Automata that are made when they are first needed, and when to give up. */
 typedef struct Sets {
     Arena *arena;
     const Dfa *all_numbers, *integers, *all_strings;
+    uint64_t deadline_cpu_usec;
     Error *error;
 } Sets;
 
 void sets_init(Sets *sets, Arena *arena, Error *error);
+LW_CHECK bool sets_in_time(const Sets *sets); /* ERR_TOO_LARGE when it takes too long */
 LW_CHECK bool sets_all_numbers(Sets *sets, const Dfa **ret_dfa);
 LW_CHECK bool sets_integers(Sets *sets, const Dfa **ret_dfa);
 LW_CHECK bool sets_all_strings(Sets *sets, const Dfa **ret_dfa);

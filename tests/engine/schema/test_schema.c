@@ -2,6 +2,7 @@
 #include "tests/engine/schema/schema_rig.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 Test(schema, a_type_is_what_json_calls_so)
@@ -109,4 +110,16 @@ Test(schema, blanks_are_bounded)
     static const char schema[] = "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}";
     schema_rig_check(schema, TEXTS("[1,2]", "[1, 2]", "[\n  1,\n  2\n]", "[ 1, 2 ]", "[\n\t1\n]"),
                      TEXTS(" [1]", "[1] ", "[1 ,2]", "[1,  2]", "[\n\n1]", "[\n                     1]"));
+}
+
+/* Each of these patterns is within all limits; what they have in common is looked for again and again. */
+Test(schema, time_is_bounded, .timeout = 60)
+{
+    static char schema[64 << 10];
+    size_t n = (size_t)sprintf(schema, "{\"type\":\"object\",\"properties\":{");
+    for (int i = 0; i < 400; i++)
+        n += (size_t)sprintf(schema + n, "%s\"p%d\":{\"pattern\":\"^(a|b)*a(a|b){%d}c%d$\"}", i ? "," : "", i,
+                             12 + i % 2, i);
+    sprintf(schema + n, "}}");
+    schema_rig_refuses(schema, "takes more than");
 }

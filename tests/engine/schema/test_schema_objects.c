@@ -184,3 +184,31 @@ Test(schema_objects, strict_mode_wants_closed_objects_with_all_required)
                "schema at '#/properties/l/items'"));
     cr_expect_not(strict("{\"type\":\"object\",\"anyOf\":[],\"additionalProperties\":false}", "anyOf"));
 }
+
+/* The largest numbers that are counted one by one; what asks for more gets as much. */
+Test(schema_objects, large_numbers_are_counted_and_cut)
+{
+    static char text[40000];
+    Grammar *grammar;
+    Error error = {0};
+    cr_assert(schema_rig_compile("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"maxItems\":2000000}", NULL,
+                                 &grammar, &error),
+              "%s", error.text);
+    size_t n = (size_t)sprintf(text, "[1");
+    for (int i = 1; i < 10000; i++) n += (size_t)sprintf(text + n, ",2");
+    strcpy(text + n, "]");
+    cr_expect(schema_rig_accepts(grammar, text));
+    strcpy(text + n, ",3]");
+    cr_expect_not(schema_rig_accepts(grammar, text));
+    grammar_release(grammar);
+    cr_assert(schema_rig_compile("{\"type\":\"string\",\"maxLength\":1000000}", NULL, &grammar, &error), "%s",
+              error.text);
+    text[0] = '"';
+    memset(text + 1, 'x', 10001);
+    strcpy(text + 10001, "\"");
+    cr_expect(schema_rig_accepts(grammar, text));
+    strcpy(text + 10001, "x\"");
+    cr_expect_not(schema_rig_accepts(grammar, text));
+    grammar_release(grammar);
+    schema_rig_refuses("{\"type\":\"string\",\"minLength\":20000}", "more than");
+}
