@@ -135,6 +135,62 @@ Test(sampler, bans_hold_until_lifted_and_may_empty_the_row)
     sampler_maker_free(sampler);
 }
 
+/* 130 ids are two words of a mask and a bit; log-probabilities stay those of the whole row. */
+Test(sampler, a_mask_leaves_its_ids_alone)
+{
+    enum { N = 130 };
+    float row[N];
+    uint64_t words[3] = {UINT64_C(1) << 9 | UINT64_C(1) << 63, 0, 2}; /* 9, 63, 129 */
+    const LogitBias bias[] = {{.id = 40, .bias = 100}};
+    for (uint32_t i = 0; i < N; i++) row[i] = (float)(N - i) / N;
+    Sampler *sampler = make(N);
+    SamplingParams params = greedy();
+    params.bias = bias;
+    params.n_bias = 1;
+    reset(sampler, &params, 0);
+    SampleResult whole = pick(sampler, row, N, true, 2);
+    cr_assert_eq(whole.id, 40);
+    sampler_allow(sampler, words);
+    SampleResult masked = pick(sampler, row, N, true, 2);
+    cr_assert_eq(masked.id, 9);
+    cr_assert(masked.logprob > whole.logprob && masked.top[0].id == 0 && masked.top[1].id == 1);
+    words[0] = 0;
+    cr_assert_eq(pick(sampler, row, N, false, 0).id, 129);
+    params.temperature = 2;
+    params.top_k = 1;
+    reset(sampler, &params, 0); /* lifts it */
+    cr_assert_eq(pick(sampler, row, N, false, 0).id, 40);
+    words[1] = words[2] = 0;
+    sampler_allow(sampler, words);
+    cr_assert_eq(pick_fails(sampler, row, N), ERR_NON_FINITE);
+    sampler_maker_free(sampler);
+}
+
+/* A forced token counts for penalties, and uses up a draw. */
+Test(sampler, forced_tokens_are_part_of_the_sequence)
+{
+    const float row[] = {1, 0.9f, 0.8f, 0.7f};
+    Error error;
+    Sampler *sampler = make(4);
+    SamplingParams params = greedy();
+    params.presence_penalty = 0.15f;
+    reset(sampler, &params, 0);
+    cr_assert(sampler_force(sampler, 0, &error));
+    cr_assert_eq(pick(sampler, row, 4, false, 0).id, 1);
+    sampling_defaults(&params);
+    params.seed = 4;
+    uint32_t ids[2][8];
+    for (uint32_t run = 0; run < 2; run++) {
+        reset(sampler, &params, 0);
+        for (uint32_t i = 0; i < 8; i++) {
+            ids[run][i] = run == 1 && i < 4 ? ids[0][i] : pick(sampler, row, 4, false, 0).id;
+            if (run == 1 && i < 4) cr_assert(sampler_force(sampler, ids[0][i], &error));
+        }
+    }
+    cr_assert_eq(memcmp(ids[0], ids[1], sizeof ids[0]), 0);
+    sampler_maker_free(sampler);
+}
+
 Test(sampler, bias_and_penalties)
 {
     float row[] = {2.0f, 1.9f, -1.0f, 0.0f};
