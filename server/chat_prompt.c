@@ -2,6 +2,7 @@
 #include "server/chat_prompt.h"
 #include "base/clock.h"
 #include "server/chat_messages.h"
+#include "server/chat_tools.h"
 #include "server/generation.h"
 #include "server/turn_hash.h"
 
@@ -45,13 +46,21 @@ static bool restore_reasoning(ApiJob *job, const ApiParams *params, Error *error
 
 bool chat_prompt_render(ApiJob *job, const ApiParams *params, ChatPrompt *ret_prompt, Error *error)
 {
-    cJSON *kwargs = NULL;
+    cJSON *kwargs = NULL, *told = NULL;
     if (!chat_messages_normalise(job->json, error)) return false;
     if (!job->model->chat_template)
         return error_set_param(error, ERR_TEMPLATE, "messages", "this model has no chat template; use /v1/completions");
-    if (!restore_reasoning(job, params, error) || !build_kwargs(params, &kwargs, error)) return false;
+    const cJSON *messages = json_member(job->json, "messages");
+    const AnswerStyle *style = job->model->style;
+    if (!restore_reasoning(job, params, error) ||
+        (style && !chat_tools_tell(style, &params->tools, messages, &told, error)))
+        return false;
+    if (!build_kwargs(params, &kwargs, error)) {
+        cJSON_Delete(told);
+        return false;
+    }
     ChatInput input = {
-        .messages = json_member(job->json, "messages"),
+        .messages = told ? told : messages,
         .tools = params->tools.list,
         .kwargs = kwargs,
         .add_generation_prompt = params->add_generation_prompt,
@@ -62,6 +71,7 @@ bool chat_prompt_render(ApiJob *job, const ApiParams *params, ChatPrompt *ret_pr
     if (max_bytes < MIN_PROMPT_BYTES) max_bytes = MIN_PROMPT_BYTES;
     bool ok = chat_template_render(job->model->chat_template, &input, max_bytes, ret_prompt, error);
     cJSON_Delete(kwargs);
+    cJSON_Delete(told);
     if (ok || error->code != ERR_TOO_LARGE) return ok;
     return error_set_param(error, ERR_CONTEXT_LENGTH, "messages",
                            "the prompt has more than %zu bytes, but this model's maximum context length is %u tokens",

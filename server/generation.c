@@ -133,6 +133,7 @@ static void on_choice_done(Generation *generation, uint32_t choice, FinishReason
     state->done = true;
     if (finish == FINISH_STOP && state->n_calls) finish = FINISH_TOOL_CALLS;
     state->finish = finish;
+    generation->server->metrics.tool_calls += state->n_calls;
     if (generation->ids) answer_ids_keep(&generation->ids[choice], generation->server->memory);
     generation->server->metrics.finished[finish]++;
     generation->last_choice = choice;

@@ -47,6 +47,7 @@ typedef struct Metrics {
     uint64_t rejected[HTTP_ERR_COUNT];      /* answers by ErrorCode or HttpErrorKind */
     uint64_t finished[FINISH_REASONS];      /* choices, by FinishReason */
     uint64_t aborted[METRICS_ABORTS];
+    uint64_t tool_calls; /* in finished choices */
     uint64_t unknown_fields;
     uint32_t open_generations;
     Histogram histogram[METRICS_HISTOGRAMS];

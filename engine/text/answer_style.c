@@ -174,7 +174,7 @@ static void read_marks(AnswerStyle *style, const ChatCallShown *shown, const Tok
     if (after[end] && strchr(">]", after[end])) end++;
     style->bare = 0;
     set_mark(style, MARK_CALL, shown->before + begin, n - begin, tokenizer);
-    if (end && strchr("<[|", *after) && !tok_is_end(tokenizer, tok_find(tokenizer, after, end)))
+    if (end && strchr("<[|", *after) && !(tokenizer && tok_is_end(tokenizer, tok_find(tokenizer, after, end))))
         set_mark(style, MARK_CALL_END, after, end, tokenizer);
 }
 

@@ -43,6 +43,18 @@ static const char *text_of(const Buffer *buffer)
     return buffer->data ? buffer->data : "";
 }
 
+static bool shows(const Buffer *text, const char *word)
+{
+    return strstr(text_of(text), word) != NULL;
+}
+
+static size_t count(const Buffer *text, const char *word)
+{
+    size_t n = 0;
+    for (const char *at = text_of(text); (at = strstr(at, word)); at++) n++;
+    return n;
+}
+
 static const char *end_of_object(const char *text)
 {
     JsonScan scan = {0};
@@ -66,17 +78,18 @@ static void read_call(const char *turn, ChatCallShown *shown)
 bool chat_template_try_tools(const ChatTemplate *t, ChatCallShown *ret_shown, Error *error)
 {
     ChatCallShown shown = {0};
-    Buffer with_tools, prompt, call, two;
-    bool ok = render(t, user_json, true, true, &with_tools, error);
-    ok = render(t, user_json, false, true, &prompt, ok ? error : &(Error){0}) && ok;
-    ok = render(t, call_json, false, false, &call, ok ? error : &(Error){0}) && ok;
-    ok = render(t, two_json, false, false, &two, ok ? error : &(Error){0}) && ok;
-    shown.shows_two = strstr(text_of(&two), "nEeDlE") && strstr(text_of(&two), "oThEr");
-    shown.shows_tools = strstr(text_of(&with_tools), "nEeDlE") != NULL;
-    shown.shows_call = strstr(text_of(&call), "nEeDlE") && strstr(text_of(&call), "kEy");
+    Buffer prompt, call, two;
+    if (!render(t, user_json, true, true, &prompt, error)) return false;
+    shown.shows_tools = shows(&prompt, "nEeDlE");
+    bool with = prompt.n > 0; /* some break without tools, some with them */
+    if (!with) buffer_done(&prompt);
+    bool ok = with || render(t, user_json, false, true, &prompt, error);
+    ok = render(t, call_json, with, false, &call, ok ? error : &(Error){0}) && ok;
+    ok = render(t, two_json, with, false, &two, ok ? error : &(Error){0}) && ok;
+    shown.shows_call = shows(&call, "kEy") && (!with || count(&call, "nEeDlE") > count(&prompt, "nEeDlE"));
+    shown.shows_two = shown.shows_call && shows(&two, "oThEr");
     if (shown.shows_call && prompt.n && !strncmp(text_of(&call), text_of(&prompt), prompt.n))
         read_call(text_of(&call) + prompt.n, &shown);
-    buffer_done(&with_tools);
     buffer_done(&prompt);
     buffer_done(&call);
     buffer_done(&two);

@@ -37,3 +37,22 @@ def test_choices_that_make_no_sense(smollm2):
         assert status == 400 and error["code"] == "invalid_value" and error["param"] == param
     for choice in ("none", "auto"):
         assert smollm2.post(CHAT, {"messages": TURNS[:1], "tools": [TOOL], "tool_choice": choice, "max_tokens": 2})[0] == 200
+
+
+def test_templates_without_tools_get_them_as_text(smollm2):
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {
+        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+    turns = [{"role": "system", "content": "Be short."}, TURNS[0],
+             {"role": "assistant", "content": None, "tool_calls": TURNS[1]["tool_calls"] * 2},
+             {"role": "tool", "tool_call_id": "c1", "content": "rain"}, {"role": "tool", "tool_call_id": "c2", "content": "sun"}]
+    prompt = smollm2.post("/apply-template", {"messages": turns, "tools": [tool]})[1]["prompt"]
+    call = '{"name": "weather", "arguments": {"in": "Oslo"}}'
+    assert json.dumps(tool["function"], separators=(",", ":")) in prompt and "Be short.<|im_end|>" in prompt
+    assert f"<|im_start|>assistant\n{call}\n{call}<|im_end|>\n" in prompt
+    assert "<|im_start|>user\nResult of the call: rain\nResult of the call: sun<|im_end|>\n" in prompt
+    without = smollm2.post("/apply-template", {"messages": turns, "tools": [tool], "tool_choice": "none"})[1]["prompt"]
+    assert "You can call" not in without and call in without
+    body = {"messages": TURNS[:1], "tools": [tool], "tool_choice": "required", "max_tokens": 60, "temperature": 0}
+    choice = smollm2.post(CHAT, body)[1]["choices"][0]
+    assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] is None
+    assert set(json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])) == {"city"}
