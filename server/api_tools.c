@@ -97,7 +97,7 @@ static bool read_word(const char *word, const char *path, ApiTools *tools, Error
     static const struct {
         const char *word;
         ToolChoice choice;
-    } words[] = {{"auto", TOOLS_AUTO}, {"none", TOOLS_NONE}, {"required", TOOLS_REQUIRED}, {"any", TOOLS_REQUIRED}};
+    } words[] = {{"auto", TOOLS_AUTO}, {"none", TOOLS_NONE}, {"required", TOOLS_REQUIRED}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcmp(word, words[i].word)) {
             tools->choice = words[i].choice;
