@@ -30,6 +30,7 @@ static Fixture *start(void)
     FixtureOptions options = fixture_defaults();
     options.context = 4 << 20;
     options.params.max_body_bytes = 16 << 20;
+    options.params.drain_timeout_ms = 60000; /* a text takes its time under sanitizers */
     return fixture_start(&options);
 }
 
@@ -54,7 +55,7 @@ static void await_occupant(int fd)
 {
     Buffer in;
     buffer_init(&in, 256 << 20);
-    cr_expect_eq(http_read(fd, &in, "\"count\":", 20000), HTTP_FOUND);
+    cr_expect_eq(http_read(fd, &in, "\"count\":", 60000), HTTP_FOUND);
     buffer_done(&in);
     close(fd);
 }
@@ -70,7 +71,7 @@ static void expect_answer(int fd, unsigned status, const char *needle)
 {
     Buffer in;
     buffer_init(&in, 1 << 20);
-    cr_expect_eq(http_read(fd, &in, needle, 20000), HTTP_FOUND, "no %s in: %s", needle, in.data ? in.data : "");
+    cr_expect_eq(http_read(fd, &in, needle, 60000), HTTP_FOUND, "no %s in: %s", needle, in.data ? in.data : "");
     cr_expect(eq(uint, http_status(&in), status));
     buffer_done(&in);
     close(fd);
