@@ -68,9 +68,9 @@ const ConfigOption config_options[] = {
      .commands = CMD_SERVE, .metavar = "SIZE",
      .help = "memory for copies of keys and values that cannot be computed again while their request has to wait"},
     {"attention", .kind = OPTION_TEXT, FIELD(attention), .fallback = "auto", .section = "model", .commands = CMD_SERVE,
-     .metavar = "PRESET",
+     .metavar = "POLICY",
      .help = "how requests attend that do not say it: dense, lserve-4k, lserve-8k, hip-3k, hip-5k, hip-3k-fast, "
-             "hip-3k-flash; auto: dense, until this model file has a certificate"},
+             "hip-3k-flash, or as eval names policies; auto: what the model's certificate says"},
     {"baselines", .kind = OPTION_FLAG, FIELD(baselines), .fallback = "off", .section = "model", .commands = CMD_SERVE,
      .help = "requests may ask for what eval compares with: oracle, quest, streaming-llm, random, vertical-slash, "
              "self-extend"},

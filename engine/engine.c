@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/device_budget.h"
 #include "engine/device_step.h"
+#include "engine/eval/policy_spec.h"
 #include "engine/model/smooth.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     LEAST_CHOSEN_CONTEXT = 512, /* less than that is not chosen: nobody meant it */
@@ -31,8 +33,11 @@ static bool check_params(const EngineParams *params, Error *error)
 /* Is there a policy that tells queries beyond the trained context of no positions beyond it? */
 static bool goes_beyond(const EngineParams *params, uint32_t trained)
 {
-    const AttnPolicy *preset = params->attention ? preset_find(params->attention) : NULL;
-    if (preset && policy_reach(preset, trained) > trained) return true;
+    const char *name = params->attention ? params->attention : "dense";
+    PolicySpec spec;
+    Error error; /* of what is no policy its user will tell */
+    if (policy_spec_parse(name, strlen(name), &spec, &error) && policy_reach(&spec.policy, trained) > trained)
+        return true;
     for (uint32_t i = 0; params->policies && i < params->n_policies; i++)
         if (policy_reach(&params->policies[i], trained) > trained) return true;
     return false;

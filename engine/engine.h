@@ -30,8 +30,8 @@ typedef struct EngineParams {
     const AttnPolicy *policies; /* [n_policies], kept by the caller until engine_close; NULL: dense alone */
     uint32_t n_policies;
     const RopeOverride *rope; /* other positions and a longer context; NULL: the model's own */
-    const char *attention;    /* a preset: a policy behind those, and the default; NULL: dense is; "auto": what the
-                                 model's certificate names (engine/eval/certificate.h), dense without one */
+    const char *attention;    /* one as eval takes them: a policy behind those, and the default; NULL: dense is; "auto":
+                                 what the model's certificate names (engine/eval/certificate.h), dense without one */
     const char *roles;        /* "NAME=PATH,...": a policy for each such file behind the dense one; without policies */
     uint32_t audit_interval;  /* of policies that select: decoded rows between two that run dense too; 0: their own */
     uint32_t max_batch_rows;  /* rows of one forward pass */

@@ -6,6 +6,7 @@
 #include "engine/select/policy_check.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Kernels of a device read nothing yet of what such plans point to. */
@@ -87,6 +88,14 @@ static bool read_certificate(Engine *engine, const AttnPolicy *policies, uint32_
     return policy_check(&ret_spec->policy, error) && check_device(engine, &ret_spec->policy, error);
 }
 
+static bool append_spec(Engine *engine, PolicySpec *spec, const AttnPolicy **policies, uint32_t *n, Error *error)
+{
+    char *name = arena_strdup(&engine->arena, spec->text);
+    if (!name) return error_set(error, ERR_NO_MEMORY, "no memory for attention policies");
+    spec->policy.name = name;
+    return append_default(engine, &spec->policy, policies, n, error);
+}
+
 /* Whatever is wrong with a certificate, the model can be served: dense. */
 static bool add_certified(Engine *engine, const AttnPolicy **policies, uint32_t *n, Error *error)
 {
@@ -96,10 +105,7 @@ static bool add_certified(Engine *engine, const AttnPolicy **policies, uint32_t 
         if (why->code == ERR_NOT_FOUND) why->code = ERR_NONE;
         return true;
     }
-    char *name = arena_strdup(&engine->arena, spec.text);
-    if (!name) return error_set(error, ERR_NO_MEMORY, "no memory for attention policies");
-    spec.policy.name = name;
-    return append_default(engine, &spec.policy, policies, n, error);
+    return append_spec(engine, &spec, policies, n, error);
 }
 
 static bool add_default(Engine *engine, const AttnPolicy **policies, uint32_t *n, Error *error)
@@ -108,8 +114,13 @@ static bool add_default(Engine *engine, const AttnPolicy **policies, uint32_t *n
     if (!name || !strcmp(name, "dense")) return true;
     if (!strcmp(name, "auto")) return add_certified(engine, policies, n, error);
     const AttnPolicy *preset = preset_find(name);
-    if (!preset) return error_set_param(error, ERR_INVALID, "attention", "attention '%.40s' is not known", name);
-    return append_default(engine, preset, policies, n, error);
+    if (preset) return append_default(engine, preset, policies, n, error);
+    PolicySpec spec;
+    if (!policy_spec_parse(name, strlen(name), &spec, error) || !policy_spec_take_roles(&spec, *policies, *n, error)) {
+        snprintf(error->param, sizeof error->param, "attention");
+        return error_prefix(error, "attention");
+    }
+    return append_spec(engine, &spec, policies, n, error);
 }
 
 /* Who looks at a policy changes nothing in what it computes: it is still the same one. */

@@ -91,6 +91,29 @@ Test(test_auto_policy, follows_the_certificate, .init = make_model, .fini = remo
     is_dense(NULL, KV_F16, NULL);
 }
 
+/* What eval measures can be served without a certificate, by the same name. */
+Test(test_auto_policy, a_policy_of_eval_may_be_the_default, .init = make_model, .fini = remove_model)
+{
+    Engine *engine = open_auto("lserve-4k:budget=512:unit=16:k_decode=4", KV_F16);
+    const AttnPolicy *policy = engine_policy(engine, engine_default_policy(engine));
+    cr_assert(policy && policy->selection.budget == 512 && policy->selection.stages[0].unit_tokens == 16);
+    cr_assert_eq(engine_certified_tokens(engine), 0);
+    engine_close(engine);
+    static const char *const bad[] = {"no-such-preset", "lserve-4k:budget=", "lserve-4k:roles=half"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const EngineParams params = {.model_path = model_path,
+                                     .attention = bad[i],
+                                     .max_sequences = 1,
+                                     .max_batch_rows = 64,
+                                     .max_logit_rows = 1,
+                                     .n_threads = 1,
+                                     .kv_types = kv_types_all(KV_F16),
+                                     .world = 1};
+        cr_assert_not(engine_open(&params, &engine, &error), "%s", bad[i]);
+        cr_expect_str_eq(error.param, "attention", "%s", error.text);
+    }
+}
+
 /* The model is served all the same, and it is told why. */
 Test(test_auto_policy, what_cannot_be_followed_leaves_dense, .init = make_model, .fini = remove_model)
 {

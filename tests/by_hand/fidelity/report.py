@@ -198,6 +198,19 @@ def plot(cells, tasks):
     return "\n".join(out) + "\n"
 
 
+def measured(cells, tasks):
+    """Those that something but dense was asked."""
+    return [task for task in tasks if any(p != "dense" and t == task for p, t, _ in cells.found)]
+
+
+def tries_table(state):
+    lines = ["| task | dense right | of |", "|---|---|---|"]
+    for path in sorted(state.glob("gemma-try-*.json")):
+        for answer in load(path).get("answers", []):
+            lines.append(f"| `{answer['task']}` | {answer['right'].count('1')} | {len(answer['right'])} |")
+    return [*lines, ""]
+
+
 def gemma_tasks(state):
     tasks = []
     for path in sorted(state.glob("gemma-prefill-*-0-dense.json")):
@@ -215,7 +228,7 @@ def page(state, path, svg):
     told = [t for t in tasks if not t.startswith("words")]
     tables = {"default": default_table(certified, tasks, best), "smollm2": grid(explored, told, jobs.LENGTH),
               "smollm2-two": grid(explored, told[:2], jobs.LENGTH),
-              "decode": grid(decoded, tasks, jobs.LENGTH), "gemma": grid(gemma, gemma_tasks(state), jobs.LENGTH),
+              "decode": grid(decoded, measured(decoded, tasks), jobs.LENGTH), "gemma-tries": tries_table(state), "gemma": grid(gemma, gemma_tasks(state), jobs.LENGTH),
               "rows": rows_table(state, ["smollm2-rows-wave", "smollm2-rows-lists", "smollm2-rows-chosen"]),
               "gemma-rows": rows_table(state, ["gemma-rows-wave"]),
               "recall": recall_table(state, ["smollm2-rows-lists", "smollm2-rows-chosen"]), "beyond": beyond_table(state)}
