@@ -4,7 +4,6 @@
  * and ends in text that is JSON.
  */
 #include "engine/sample/grammar/matcher.h"
-#include "engine/sample/grammar/vocab.h"
 #include "engine/sample/schema/schema.h"
 #include "server/api_json.h"
 
@@ -15,35 +14,32 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 enum { MAX_BYTES = 300 };
 
-static GrammarVocab *bytes_vocab(void)
-{
-    static uint8_t bytes[255];
-    static size_t first[257];
-    GrammarVocab *vocab;
-    Error error;
-    for (uint32_t i = 0; i < 256; i++) {
-        if (i) bytes[i - 1] = (uint8_t)i;
-        first[i + 1] = i;
-    }
-    if (!grammar_vocab_new(&(GrammarPieces){256, bytes, first}, &vocab, &error)) abort();
-    return vocab;
-}
-
 static uint32_t next_random(uint32_t *state)
 {
     *state = *state * 1664525u + 1013904223u;
     return *state >> 8;
 }
 
-/* One of the allowed bytes; those that close come more often, the longer it takes. */
-static uint32_t pick(const uint64_t *words, uint32_t n_allowed, size_t at, uint32_t *state)
+static bool push(GrammarMatcher *matcher, uint32_t byte)
+{
+    Error error;
+    if (matcher_push_bytes(matcher, &(uint8_t){(uint8_t)byte}, 1, &error)) return true;
+    if (error.code != ERR_INVALID && error.code != ERR_TOO_LARGE) abort();
+    return false;
+}
+
+/* Any byte that may follow; what closes is tried first, the longer it takes. 0: none. */
+static uint8_t push_any(GrammarMatcher *matcher, size_t at, uint32_t *state)
 {
     static const char closing[] = "\"}]";
-    uint32_t number = next_random(state) % n_allowed;
     for (const char *c = closing; at > 60 && *c; c++)
-        if ((words[*c / 64] >> (*c % 64) & 1) && next_random(state) % 4) return (uint32_t)*c;
-    for (uint32_t id = 0;; id++)
-        if ((words[id / 64] >> (id % 64) & 1) && !number--) return id;
+        if (next_random(state) % 4 && push(matcher, (uint8_t)*c)) return (uint8_t)*c;
+    uint32_t first = next_random(state), step = 2 * (next_random(state) % 128) + 1;
+    for (uint32_t i = 0; i < 256; i++) {
+        uint8_t byte = (uint8_t)(first + i * step);
+        if (byte && push(matcher, byte)) return byte;
+    }
+    return 0;
 }
 
 static void walk(Grammar *grammar, uint32_t state)
@@ -54,17 +50,10 @@ static void walk(Grammar *grammar, uint32_t state)
     size_t n = 0;
     if (!matcher_new(grammar, &matcher, &error)) abort();
     while (n < MAX_BYTES && !(matcher_may_end(matcher) && (matcher_is_over(matcher) || next_random(&state) % 4 == 0))) {
-        const uint64_t *words;
-        uint32_t n_allowed;
-        if (!matcher_mask(matcher, &words, &n_allowed, &error)) {
-            if (error.code != ERR_TOO_LARGE) abort();
-            matcher_free(matcher);
-            return;
-        }
-        if (!n_allowed) abort();
-        uint32_t id = pick(words, n_allowed, n, &state);
-        if (!matcher_push_token(matcher, id, &error)) abort();
-        text[n++] = (char)id;
+        uint8_t byte = push_any(matcher, n, &state);
+        if (!byte && !matcher_may_end(matcher)) abort();
+        if (!byte) break;
+        text[n++] = (char)byte;
     }
     text[n] = 0;
     if (matcher_may_end(matcher)) {
@@ -77,8 +66,6 @@ static void walk(Grammar *grammar, uint32_t state)
 
 static void use(const cJSON *schema, const SchemaOptions *options, uint32_t seed)
 {
-    static GrammarVocab *vocab;
-    if (!vocab) vocab = bytes_vocab();
     Error error = {0};
     GrammarBuilder *builder;
     GrammarNode root;
@@ -87,7 +74,7 @@ static void use(const cJSON *schema, const SchemaOptions *options, uint32_t seed
     bool ok = schema_compile(schema, options, builder, &root, NULL, &error);
     /* what has a value has a text, so only limits are left */
     if (!ok && error.code != ERR_SCHEMA && error.code != ERR_TOO_LARGE && error.code != ERR_NO_MEMORY) abort();
-    if (ok && grammar_compile(builder, root, vocab, &grammar, &error)) {
+    if (ok && grammar_compile(builder, root, NULL, &grammar, &error)) {
         for (uint32_t i = 0; i < 3; i++) walk(grammar, seed + i);
         grammar_release(grammar);
     } else if (ok && error.code != ERR_TOO_LARGE) {
