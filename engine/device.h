@@ -32,9 +32,10 @@ typedef struct DeviceOps {
     /* Fences: fence(i) marks the place that work has come to, wait(i) waits until that place is reached. */
     bool (*fence)(Device *device, uint32_t i);
     bool (*wait)(Device *device, uint32_t i);
-    /* What is enqueued between begin and end becomes a graph instead of running; NULL: that failed. */
+    /* What is enqueued between begin and end becomes a graph instead of running. Both may fail and harm nothing: what
+     * would have been the graph did not run. */
     bool (*graph_begin)(Device *device);
-    DeviceGraph *(*graph_end)(Device *device);
+    DeviceGraph *(*graph_end)(Device *device); /* NULL: no graph */
     bool (*graph_run)(Device *device, DeviceGraph *graph);
     void (*graph_free)(DeviceGraph *graph); /* NULL is fine */
 } DeviceOps;
@@ -48,6 +49,7 @@ struct Device {
     bool is_host;
     bool has_failed;
     uint64_t total_bytes; /* of the device; 0: the host */
+    uint64_t free_bytes;  /* of them, what nobody held when it was opened */
     char name[96];        /* "cuda:0 (NVIDIA H200)", "cpu-avx2" */
 };
 

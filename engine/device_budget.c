@@ -44,12 +44,13 @@ static void need_of_context(const Engine *engine, uint32_t n_tokens, KvShare *re
         }
 }
 
-/* Every sequence that decodes has an open page besides. */
-static void need_of_all(const Engine *engine, uint32_t n_tokens, KvShare *ret_needs)
+/* Passes of prefill that are open at once fill pages each; every sequence that decodes has an open page besides. */
+static void need_of_all(const Engine *engine, uint32_t n_tokens, uint32_t n_passes, KvShare *ret_needs)
 {
     need_of_context(engine, n_tokens, ret_needs);
     for (uint32_t i = 0; i < engine->classes.n_classes; i++)
-        if (ret_needs[i].n_images) ret_needs[i].n_images += engine->params.max_sequences;
+        if (ret_needs[i].n_images)
+            ret_needs[i].n_images = n_passes * ret_needs[i].n_images + engine->params.max_sequences;
 }
 
 typedef struct Needs {
@@ -72,7 +73,7 @@ static uint32_t fitting_context(const Engine *engine, uint64_t room, KvShare *ne
     uint32_t fits = 0, too_long = engine->params.context;
     while (too_long - fits > 1) {
         uint32_t middle = fits + (too_long - fits) / 2;
-        need_of_all(engine, middle, needs);
+        need_of_all(engine, middle, 1, needs);
         Needs bytes = bytes_of(engine, needs);
         if (bytes.pages + bytes.images <= room)
             fits = middle;
@@ -104,7 +105,7 @@ static bool measure_fixed(const Engine *engine, Fixed *ret, Error *error)
 static bool tell_too_large(Engine *engine, uint64_t total, const Fixed *fixed, KvShare *needs, Error *error)
 {
     uint64_t taken = fixed->weights + fixed->buffers;
-    need_of_all(engine, engine->params.context, needs);
+    need_of_all(engine, engine->params.context, 1, needs);
     Needs need = bytes_of(engine, needs);
     uint32_t fits = total > taken ? fitting_context(engine, total - taken, needs) : 0;
     char instead[64] = "";
@@ -118,20 +119,35 @@ static bool tell_too_large(Engine *engine, uint64_t total, const Fixed *fixed, K
                            mib(taken + need.pages + need.images));
 }
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Images of as many passes as may be open, of fewer where that leaves no room for a context: those take turns. */
+static Needs need_of_passes(const Engine *engine, const Fixed *fixed, uint64_t total, KvShare *ret_needs)
+{
+    uint32_t n_passes = engine->params.max_passes;
+    for (;; n_passes--) {
+        need_of_all(engine, engine->params.context, n_passes, ret_needs);
+        Needs need = bytes_of(engine, ret_needs);
+        if (n_passes <= 1 || fixed->weights + fixed->buffers + need.images + need.pages <= total) return need;
+    }
+}
+
 /* What is left goes to the classes in the proportions of one whole context. */
 bool device_budget_share(Engine *engine, KvShare *ret_shares, Error *error)
 {
     const EngineParams *p = &engine->params;
-    uint64_t total = p->device_bytes, most = engine->device->total_bytes;
+    uint64_t total = p->device_bytes, most = engine->device->free_bytes;
     Fixed fixed;
-    if (!total) total = most / 10 * DEFAULT_TENTHS;
+    if (!total) total = least(engine->device->total_bytes / 10 * DEFAULT_TENTHS, most);
     if (total > most)
-        return error_set_param(error, ERR_INVALID, "gpu_memory", "gpu_memory is %llu MiB, but %s has %llu MiB",
+        return error_set_param(error, ERR_INVALID, "gpu_memory", "gpu_memory is %llu MiB, but %s has %llu MiB free",
                                (unsigned long long)(total >> 20), engine->device->name,
                                (unsigned long long)(most >> 20));
     if (!measure_fixed(engine, &fixed, error)) return false;
-    need_of_all(engine, p->context, ret_shares);
-    Needs need = bytes_of(engine, ret_shares);
+    Needs need = need_of_passes(engine, &fixed, total, ret_shares);
     uint64_t taken = fixed.weights + fixed.buffers + need.images;
     if (taken > total || need.pages > total - taken) return tell_too_large(engine, total, &fixed, ret_shares, error);
     uint64_t room = total - taken, enough = p->kv_bytes;

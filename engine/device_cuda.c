@@ -33,21 +33,23 @@ static bool checked(Device *device, cudaError_t rc)
     return rc == cudaSuccess;
 }
 
-/* What is current belongs to the calling thread. */
+/* A refusal that harms nothing is told, and not kept for the next launch. */
+static bool accepted(cudaError_t rc)
+{
+    if (rc != cudaSuccess) (void)cudaGetLastError();
+    return rc == cudaSuccess;
+}
+
+/* What is current belongs to the calling thread, and others change it too, so nothing is remembered of it here. */
 static void cuda_use(Device *device)
 {
-    static _Thread_local int current = -1;
-    if (current == cuda_of(device)->ordinal) return;
-    if (checked(device, cudaSetDevice(cuda_of(device)->ordinal))) current = cuda_of(device)->ordinal;
+    checked(device, cudaSetDevice(cuda_of(device)->ordinal));
 }
 
 static void *cuda_alloc(Device *device, uint64_t bytes)
 {
     void *memory = NULL;
-    if (cudaMalloc(&memory, bytes) != cudaSuccess) {
-        (void)cudaGetLastError(); /* a refusal harms nothing: it is told, and not kept for the next launch */
-        return NULL;
-    }
+    if (!accepted(cudaMalloc(&memory, bytes))) return NULL;
     if (checked(device, cudaMemsetAsync(memory, 0, bytes, cuda_of(device)->stream))) return memory;
     (void)cudaFree(memory);
     return NULL;
@@ -63,9 +65,7 @@ static void *cuda_pin(Device *device, uint64_t bytes)
 {
     void *memory = NULL;
     (void)device;
-    if (cudaHostAlloc(&memory, bytes, cudaHostAllocDefault) == cudaSuccess) return memory;
-    (void)cudaGetLastError();
-    return NULL;
+    return accepted(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault)) ? memory : NULL;
 }
 
 static void cuda_unpin(Device *device, void *memory, uint64_t bytes)
@@ -96,15 +96,15 @@ static bool cuda_wait(Device *device, uint32_t i)
 
 static bool cuda_graph_begin(Device *device)
 {
-    return checked(device, cudaStreamBeginCapture(cuda_of(device)->stream, cudaStreamCaptureModeThreadLocal));
+    return accepted(cudaStreamBeginCapture(cuda_of(device)->stream, cudaStreamCaptureModeThreadLocal));
 }
 
 static DeviceGraph *cuda_graph_end(Device *device)
 {
     cudaGraph_t captured = NULL;
     DeviceGraph *graph = calloc(1, sizeof *graph);
-    if (!checked(device, cudaStreamEndCapture(cuda_of(device)->stream, &captured)) || !graph) goto failed;
-    if (!checked(device, cudaGraphInstantiate(&graph->exec, captured, 0))) goto failed;
+    if (!accepted(cudaStreamEndCapture(cuda_of(device)->stream, &captured)) || !graph) goto failed;
+    if (!accepted(cudaGraphInstantiate(&graph->exec, captured, 0))) goto failed;
     (void)cudaGraphDestroy(captured);
     return graph;
 failed:
@@ -186,6 +186,7 @@ static bool open_parts(CudaDevice *cuda, Error *error)
                                "cuBLAS (libcublas.so.%d) cannot be loaded, or not be used on CUDA device %d",
                                CUBLAS_VER_MAJOR, cuda->ordinal);
     cuda->device.total_bytes = total_bytes;
+    cuda->device.free_bytes = free_bytes;
     cuda->device.stream.native = cuda->stream;
     cuda->device.stream.blas = cuda->blas;
     snprintf(cuda->device.name, sizeof cuda->device.name, "cuda:%d (%.64s)", cuda->ordinal, properties.name);

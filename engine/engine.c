@@ -307,6 +307,12 @@ bool engine_is_on_device(const Engine *engine)
     return !engine->device->is_host;
 }
 
+bool engine_check_device(const Engine *engine, Error *error)
+{
+    return !engine->device->has_failed ||
+           error_set(error, ERR_DEVICE, "%s has failed; the server must be started again", engine->device->name);
+}
+
 void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg)
 {
     engine->pulse = pulse;

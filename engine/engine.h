@@ -57,6 +57,8 @@ uint32_t engine_max_batch_rows(const Engine *engine);
 uint32_t engine_max_logit_rows(const Engine *engine);
 const char *engine_device_name(const Engine *engine);
 bool engine_is_on_device(const Engine *engine); /* not on the host */
+/* ERR_DEVICE once its device has failed: then it computes nothing more, and its pages are worth nothing. */
+LW_CHECK bool engine_check_device(const Engine *engine, Error *error);
 /*
  * Numbers by which files of pages know their own: of the model (metadata, tensors, some of their bytes), and of all
  * else that the bytes of a policy's pages depend on (policy, classes, types, layout, kernels). Milliseconds.
@@ -135,9 +137,9 @@ uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tok
  */
 size_t engine_page_bytes(const Engine *engine, PageId page);
 bool engine_page_is_open(const Engine *engine, PageId page); /* has an image; false in an unquantised class */
-/* Its first n_tokens tokens; the rest, which may be somebody else's, is zeros. */
-void engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void *dst);
-void engine_page_write(Engine *engine, PageId page, const void *src);
+/* Its first n_tokens tokens; the rest, which may be somebody else's, is zeros. ERR_DEVICE: dst is worth nothing. */
+LW_CHECK bool engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void *dst, Error *error);
+LW_CHECK bool engine_page_write(Engine *engine, PageId page, const void *src, Error *error);
 LW_CHECK bool engine_page_new(Engine *engine, uint32_t class_id, bool is_open, PageId *ret_page, Error *error);
 
 /*

@@ -75,8 +75,10 @@ static bool pulse_after(const Engine *engine, bool ok)
     return ok;
 }
 
+/* What a stream of launches has left behind after one of them failed nobody knows. */
 static bool kernel_failed(const Engine *engine, Error *error)
 {
+    engine->device->has_failed |= !engine->device->is_host;
     return error_set(error, ERR_DEVICE, "a kernel of '%s' failed", engine->kernels->name);
 }
 
@@ -95,6 +97,7 @@ static bool begin_pass(Engine *engine, const Batch *batch, bool is_step, PassId 
         return false;
     Pass *pass = &engine->passes[id];
     device_use(engine->device);
+    if (!engine_check_device(engine, error)) return false;
     pass->n_rows = batch->n_rows;
     pass->n_spans = batch->n_spans;
     memcpy(pass->spans, batch->spans, batch->n_spans * sizeof *pass->spans);
@@ -166,6 +169,7 @@ bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
     if (!check_item(engine, item, error)) return false;
     Pass *pass = &engine->passes[item->pass];
     device_use(engine->device);
+    if (!engine_check_device(engine, error)) return false;
     if (pass->is_step && !pulse_after(engine, run_step(engine, item, pass))) return kernel_failed(engine, error);
     return pass->has_logits || run_layers(engine, item, pass) || kernel_failed(engine, error);
 }
@@ -230,7 +234,9 @@ bool engine_pass_end(Engine *engine, PassId id, float **ret_logits, Error *error
     if (pass->rows_done[engine->shape.n_layers - 1] != pass->n_rows)
         return error_set(error, ERR_INTERNAL, "pass %u has not been through all layers", id);
     device_use(engine->device);
+    if (!engine_check_device(engine, error)) return false;
     if (!pulse_after(engine, forward_logits(engine, pass))) return kernel_failed(engine, error);
+    if (!engine_check_device(engine, error)) return false;
     if (!gguf_check_intact(engine->gguf, error)) return false; /* some of it may have been computed with zeros */
     close_pass(engine, id, true);
     *ret_logits = engine->host_logits;

@@ -100,11 +100,14 @@ const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, 
     return engine->classes.policies[policy_slot(policy)].classes;
 }
 
-void engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void *dst)
+bool engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void *dst, Error *error)
 {
     device_use(engine->device);
-    kv_page_read(engine->memory, page, dst);
-    if (n_tokens == KV_PAGE_TOKENS) return;
+    bool was_read = kv_page_read(engine->memory, page, dst);
+    /* What a failed device holds is not trusted, even where it can be read. */
+    if (!engine_check_device(engine, error)) return false;
+    if (!was_read) return error_set(error, ERR_DEVICE, "%s failed while a page was read", engine->device->name);
+    if (n_tokens == KV_PAGE_TOKENS) return true;
     uint32_t class_id = kv_page_class(page);
     const KvPool *pool = engine_page_is_open(engine, page) ? kv_memory_image_pool(engine->memory, class_id)
                                                            : kv_memory_pool(engine->memory, class_id);
@@ -113,10 +116,13 @@ void engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void
     /* Bounds are those of a full page. */
     if (pool->bounds_offset)
         memset((char *)dst + pool->bounds_offset, 0, engine_page_bytes(engine, page) - pool->bounds_offset);
+    return true;
 }
 
-void engine_page_write(Engine *engine, PageId page, const void *src)
+bool engine_page_write(Engine *engine, PageId page, const void *src, Error *error)
 {
     device_use(engine->device);
-    kv_page_write(engine->memory, page, src);
+    bool was_written = kv_page_write(engine->memory, page, src);
+    return engine_check_device(engine, error) &&
+           (was_written || error_set(error, ERR_DEVICE, "%s failed while a page was written", engine->device->name));
 }

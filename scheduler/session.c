@@ -257,8 +257,10 @@ static bool write_page(SessionStore *store, Error *error)
     }
     PageId page = store->sets[store->record.page].page[store->record.class_index];
     size_t n = (size_t)store->record.bytes;
-    if (!reserve_bytes(store, n + SESSION_CRC_BYTES, error)) return false;
-    engine_page_read(store->engine, page, kv_tokens_of_page(store->head.n_tokens, store->record.page), store->bytes);
+    uint32_t n_tokens = kv_tokens_of_page(store->head.n_tokens, store->record.page);
+    if (!reserve_bytes(store, n + SESSION_CRC_BYTES, error) ||
+        !engine_page_read(store->engine, page, n_tokens, store->bytes, error))
+        return false;
     uint32_t crc = session_crc(0, store->bytes, n);
     store->crc = session_crc_of_crc(store->crc, crc);
     write_with_crc(store, n, crc);
@@ -503,7 +505,7 @@ static bool load_page(SessionStore *store, Error *error)
     bool has_page = store->n_piece > 0;
     /* The file may have changed since it was checked. */
     if (!take_piece(store, error)) return false;
-    if (has_page) engine_page_write(store->engine, *page_of_record(store), store->bytes);
+    if (has_page && !engine_page_write(store->engine, *page_of_record(store), store->bytes, error)) return false;
     if (!session_next_record(&store->head, classes_of(store, &n_classes), &store->record)) return publish(store, error);
     if (!take_page(store, &page, error)) return false;
     *page_of_record(store) = page;

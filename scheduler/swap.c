@@ -27,7 +27,7 @@ static bool copy_page(SwapStore *store, const Engine *engine, PageId page, uint3
     copy->data = malloc(bytes);
     if (!copy->data) return error_set(error, ERR_NO_MEMORY, "no memory for a swapped page of %zu bytes", bytes);
     copy->is_open = engine_page_is_open(engine, page);
-    engine_page_read(engine, page, n_tokens, copy->data);
+    if (!engine_page_read(engine, page, n_tokens, copy->data, error)) return false;
     swapped->bytes += bytes;
     store->used_bytes += bytes;
     return true;
@@ -98,8 +98,9 @@ static bool take_pages(Engine *engine, const Swapped *swapped, Error *error)
             const SwappedPage *copy = &swapped->pages[i * swapped->n_classes + c];
             PageId *page = &swapped->sets[i].page[c];
             if (!copy->data) continue;
-            if (!engine_page_new(engine, swapped->class_id[c], copy->is_open, page, error)) return false;
-            engine_page_write(engine, *page, copy->data);
+            if (!engine_page_new(engine, swapped->class_id[c], copy->is_open, page, error) ||
+                !engine_page_write(engine, *page, copy->data, error))
+                return false;
         }
     return true;
 }

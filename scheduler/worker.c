@@ -57,6 +57,7 @@ struct Worker {
     _Atomic uint64_t heartbeat_usec;
     _Atomic uint32_t max_stall_ms;
     _Atomic bool is_busy;
+    _Atomic bool has_failed;
 
     /*
      * What of that has left the queue, and how many more it takes at once. The engine writes places last and the loop
@@ -175,6 +176,12 @@ static void flush(Worker *worker)
     if (turn == SESSION_TURN_NONE) (void)sched_step(worker->sched);
 }
 
+static void note_device(Worker *worker)
+{
+    Error ignored;
+    if (!engine_check_device(worker->params.engine, &ignored)) atomic_store(&worker->has_failed, true);
+}
+
 static void *worker_main(void *arg)
 {
     Worker *worker = arg;
@@ -189,6 +196,7 @@ static void *worker_main(void *arg)
         n_steps = sched_steps(worker->sched);
         tell_queue(worker);
         SessionTurn sessions = session_queue_turn(&worker->sessions, emit_event, worker);
+        note_device(worker);
         wake_loop(worker);
         bool has_work = state == SCHED_READY || sessions == SESSION_TURN_MORE;
         bool is_stalled = state == SCHED_STALLED || sessions == SESSION_TURN_STALLED;
@@ -414,6 +422,11 @@ uint64_t worker_heartbeat_usec(const Worker *worker)
 bool worker_busy(const Worker *worker)
 {
     return atomic_load(&worker->is_busy);
+}
+
+bool worker_has_failed(const Worker *worker)
+{
+    return atomic_load(&worker->has_failed);
 }
 
 void worker_stop(Worker *worker)

@@ -58,6 +58,8 @@ LW_CHECK bool worker_poll(Worker *worker, Event *ret_event); /* false: no event 
 uint64_t worker_heartbeat_usec(const Worker *worker);
 /* It has something to compute: then an old heartbeat means that a layer hangs. False while it sleeps. Any thread. */
 bool worker_busy(const Worker *worker);
+/* Its device has failed: whatever is submitted fails, until another engine is started. Any thread. */
+bool worker_has_failed(const Worker *worker);
 /* Cancels what runs and waits, joins the thread; events still queued can be polled until worker_free. */
 void worker_stop(Worker *worker);
 void worker_free(Worker *worker); /* stops it first; NULL is fine */

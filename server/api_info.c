@@ -67,13 +67,13 @@ void api_model(Server *server, Exchange *exchange, const char *tail)
     server_reply_error(exchange, HTTP_ERR_MODEL, &error);
 }
 
-static void reply_health(Exchange *exchange, int refusal, const char *text)
+static void reply_health(Exchange *exchange, int refusal)
 {
     Error error;
     Buffer body;
     JsonOut out;
     if (refusal) {
-        (void)error_set(&error, ERR_BUSY, "%s", text);
+        (void)error_set(&error, ERR_BUSY, "%s", server_refusal_text(refusal));
         server_reply_error(exchange, refusal, &error);
         return;
     }
@@ -86,7 +86,9 @@ static void reply_health(Exchange *exchange, int refusal, const char *text)
 void api_livez(Server *server, Exchange *exchange, const char *tail)
 {
     (void)tail;
-    reply_health(exchange, heartbeat_is_alive(server) ? 0 : HTTP_ERR_UNHEALTHY, "the engine has stalled");
+    int refusal = server_refusal(server);
+    if (refusal != HTTP_ERR_DEVICE_FAILED) refusal = heartbeat_is_alive(server) ? 0 : HTTP_ERR_UNHEALTHY;
+    reply_health(exchange, refusal);
 }
 
 void api_readyz(Server *server, Exchange *exchange, const char *tail)
@@ -94,10 +96,7 @@ void api_readyz(Server *server, Exchange *exchange, const char *tail)
     (void)tail;
     int refusal = server_refusal(server);
     if (!refusal && !heartbeat_is_alive(server)) refusal = HTTP_ERR_UNHEALTHY;
-    const char *text = refusal == HTTP_ERR_LOADING    ? "the model is still loading"
-                       : refusal == HTTP_ERR_DRAINING ? "the server is shutting down"
-                                                      : "the engine has stalled";
-    reply_health(exchange, refusal, text);
+    reply_health(exchange, refusal);
 }
 
 void api_metrics(Server *server, Exchange *exchange, const char *tail)

@@ -79,7 +79,7 @@ static void send_call(SessionWait *wait)
     Server *server = wait->server;
     Error error;
     int refusal = server_late_refusal(server);
-    if (refusal) (void)error_set(&error, ERR_BUSY, "the server is shutting down");
+    if (refusal) (void)error_set(&error, ERR_BUSY, "%s", server_refusal_text(refusal));
     if (refusal || !worker_session(server->worker, wait->call, &error)) {
         server_reply_error(wait->exchange, refusal ? refusal : (int)error.code, &error);
         wait_free(wait);

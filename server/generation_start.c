@@ -165,7 +165,7 @@ static int refuse(const ApiJob *job, const GenerationPlan *plan, Error *error)
 {
     int refusal = server_late_refusal(job->server);
     if (refusal) {
-        (void)error_set(error, ERR_BUSY, "the server is shutting down");
+        (void)error_set(error, ERR_BUSY, "%s", server_refusal_text(refusal));
     } else if (was_aborted(job, plan)) {
         job->server->metrics.aborted[METRICS_ABORT]++;
         (void)error_set(error, ERR_CANCELLED, "the request was aborted");

@@ -9,7 +9,9 @@ static const unsigned long long MORE_TIME_USEC = 30000000;
 
 bool heartbeat_is_alive(const Server *server)
 {
-    if (!server->worker || (!server->n_live && !worker_busy(server->worker))) return true;
+    if (!server->worker) return true;
+    if (worker_has_failed(server->worker)) return false;
+    if (!server->n_live && !worker_busy(server->worker)) return true;
     /* An engine that slept when work came in has shown no life for long, and need not have. */
     uint64_t seen = worker_heartbeat_usec(server->worker);
     if (seen < server->work_since_usec) seen = server->work_since_usec;
@@ -38,6 +40,8 @@ static void on_tick(uv_timer_t *timer)
         server->is_stalled = !is_alive;
         if (is_alive)
             log_warn("the engine goes on");
+        else if (worker_has_failed(server->worker))
+            log_error("the device has failed: nothing is computed any more until the server is started again");
         else
             log_error("the engine has stalled: no sign of life for %u ms, with %u requests open",
                       server->params.stall_ms, server->n_live);

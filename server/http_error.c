@@ -33,6 +33,7 @@ static const HttpErrorRow rows[HTTP_ERR_COUNT] = {
     [HTTP_ERR_LOADING] = {503, "unavailable_error", "loading", 2},
     [HTTP_ERR_DRAINING] = {503, "unavailable_error", "draining", 5},
     [HTTP_ERR_UNHEALTHY] = {503, "unavailable_error", "engine_stalled", 5},
+    [HTTP_ERR_DEVICE_FAILED] = {503, "unavailable_error", "device_failed", 5},
 };
 
 const HttpErrorRow *http_error_row(int kind)

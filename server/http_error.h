@@ -20,6 +20,7 @@ typedef enum HttpErrorKind {
     HTTP_ERR_LOADING,
     HTTP_ERR_DRAINING,
     HTTP_ERR_UNHEALTHY,
+    HTTP_ERR_DEVICE_FAILED,
     HTTP_ERR_COUNT
 } HttpErrorKind;
 

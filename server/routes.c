@@ -134,8 +134,7 @@ static bool check_media_type(Exchange *exchange, Error *error)
 static void reply_refusal(Exchange *exchange, int kind)
 {
     Error error;
-    (void)error_set(&error, ERR_BUSY,
-                    kind == HTTP_ERR_LOADING ? "the model is still loading" : "the server is shutting down");
+    (void)error_set(&error, ERR_BUSY, "%s", server_refusal_text(kind));
     server_reply_error(exchange, kind, &error);
 }
 

@@ -80,13 +80,27 @@ void server_reply_busy(Server *server, Exchange *exchange, const Error *error)
 
 int server_refusal(const Server *server)
 {
-    if (server->phase == PHASE_READY) return 0;
+    if (server->phase == PHASE_READY) return worker_has_failed(server->worker) ? HTTP_ERR_DEVICE_FAILED : 0;
     return server->phase == PHASE_LOADING ? HTTP_ERR_LOADING : HTTP_ERR_DRAINING;
 }
 
 int server_late_refusal(const Server *server)
 {
     return server->phase == PHASE_DRAINING ? 0 : server_refusal(server);
+}
+
+const char *server_refusal_text(int refusal)
+{
+    switch (refusal) {
+    case HTTP_ERR_LOADING:
+        return "the model is still loading";
+    case HTTP_ERR_DEVICE_FAILED:
+        return "the device has failed; the server must be started again";
+    case HTTP_ERR_UNHEALTHY:
+        return "the engine has stalled";
+    default:
+        return "the server is shutting down";
+    }
 }
 
 /* ---- callbacks ---- */

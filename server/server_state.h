@@ -63,3 +63,4 @@ void server_reply_json(Exchange *exchange, Buffer *body);
 int server_refusal(const Server *server);
 /* The same for what was let in before: a drain waits for it. */
 int server_late_refusal(const Server *server);
+const char *server_refusal_text(int refusal);

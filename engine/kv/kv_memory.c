@@ -311,20 +311,18 @@ void kv_page_copy(KvMemory *memory, PageId to, PageId from)
     memory->device->ops->copy(memory->device, target, source, bytes);
 }
 
-void kv_page_read(const KvMemory *memory, PageId page, void *dst)
+bool kv_page_read(const KvMemory *memory, PageId page, void *dst)
 {
     size_t bytes;
     const char *data = kv_page_data(memory, page, &bytes);
-    memory->device->ops->copy(memory->device, dst, data, bytes);
-    memory->device->ops->sync(memory->device);
+    return device_copy(memory->device, dst, data, bytes) && device_sync(memory->device);
 }
 
-void kv_page_write(KvMemory *memory, PageId page, const void *src)
+bool kv_page_write(KvMemory *memory, PageId page, const void *src)
 {
     size_t bytes;
     char *data = kv_page_data(memory, page, &bytes);
-    memory->device->ops->copy(memory->device, data, src, bytes);
-    memory->device->ops->sync(memory->device);
+    return device_copy(memory->device, data, src, bytes) && device_sync(memory->device);
 }
 
 const KvPool *kv_memory_pool(const KvMemory *memory, uint32_t class_id)

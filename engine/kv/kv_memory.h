@@ -41,10 +41,10 @@ void kv_page_drop_image(KvMemory *memory, PageId page);
 /* Bytes of the image if the page has one, else of the page; without the padding behind them. On a device: its. */
 char *kv_page_data(const KvMemory *memory, PageId page, size_t *ret_bytes);
 
-/* The same bytes, from page to page, to the host and from there. Where a device fails, it says so (device.h). */
+/* The same bytes, from page to page, to the host and from there. A device that fails remembers it (device.h). */
 void kv_page_copy(KvMemory *memory, PageId to, PageId from);
-void kv_page_read(const KvMemory *memory, PageId page, void *dst);
-void kv_page_write(KvMemory *memory, PageId page, const void *src);
+LW_CHECK bool kv_page_read(const KvMemory *memory, PageId page, void *dst); /* false: dst is worth nothing */
+LW_CHECK bool kv_page_write(KvMemory *memory, PageId page, const void *src);
 
 /* A PageId is a class and a number in its pool. */
 uint32_t kv_page_class(PageId page);

@@ -45,7 +45,11 @@ static bool open_engine(Run *run, Error *error)
     Error why_not;
     bool ok =
         open_device(run->config, &with_defaults, &run->device, &why_not, error) &&
-        open_model(&with_defaults, run->config->model, run->device, NULL, 1, &progress, &run->engine, &run->seq, error);
+        (open_model(&with_defaults, run->config->model, run->device, NULL, 1, &progress, &run->engine, &run->seq,
+                    error) ||
+         (open_device_give_up(run->config, error, &with_defaults, &run->device) &&
+          open_model(&with_defaults, run->config->model, run->device, NULL, 1, &progress, &run->engine, &run->seq,
+                     error)));
     run->load_usec = clock_now_usec() - begin_usec;
     char text[160];
     if (ok && open_device_cut_context(run->config, run->device, run->engine, text, sizeof text))

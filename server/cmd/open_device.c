@@ -4,6 +4,7 @@
 #include "engine/device.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { GPU_PREFILL_CHUNK = 8192, GPU_BATCH_TOKENS = 16384 };
 
@@ -18,6 +19,19 @@ bool open_device(const Config *config, Config *ret_config, Device **ret_device, 
     return true;
 }
 
+bool open_device_give_up(const Config *given, const Error *refusal, Config *config, Device **device)
+{
+    static const char *const params[] = {"device", "kv_type", "longwave.attention"}; /* what a GPU has not all of */
+    bool is_of_device = refusal->code == ERR_DEVICE;
+    for (size_t i = 0; refusal->code == ERR_UNSUPPORTED && i < sizeof params / sizeof *params; i++)
+        is_of_device |= !strcmp(refusal->param, params[i]);
+    if (!is_of_device || (*device)->is_host || !given->device || strcmp(given->device, "auto")) return false;
+    device_close(*device);
+    *device = device_host();
+    *config = *given;
+    return true;
+}
+
 void open_device_params(const Config *config, Device *device, EngineParams *params)
 {
     params->device = device;
@@ -26,9 +40,10 @@ void open_device_params(const Config *config, Device *device, EngineParams *para
         params->kv_bytes = config->host_memory;
         return;
     }
-    params->device_bytes = config->gpu_memory.bytes
-                               ? config->gpu_memory.bytes
-                               : (uint64_t)((double)device->total_bytes * config->gpu_memory.fraction);
+    params->device_bytes = config->gpu_memory.bytes;
+    if (params->device_bytes) return;
+    params->device_bytes = (uint64_t)((double)device->total_bytes * config->gpu_memory.fraction);
+    if (params->device_bytes > device->free_bytes) params->device_bytes = device->free_bytes;
 }
 
 bool open_device_cut_context(const Config *config, const Device *device, const Engine *engine, char *text, size_t n)

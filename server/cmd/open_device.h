@@ -11,6 +11,12 @@
  */
 LW_CHECK bool open_device(const Config *config, Config *ret_config, Device **ret_device, Error *why_not, Error *error);
 
+/*
+ * Is the engine's refusal one that the CPU would not have, and was auto asked for? Then the device is closed, and
+ * *device and *config are those of the CPU.
+ */
+bool open_device_give_up(const Config *given, const Error *refusal, Config *config, Device **device);
+
 /* What engines are told of it. */
 void open_device_params(const Config *config, Device *device, EngineParams *params);
 

@@ -162,20 +162,16 @@ static void on_load_pulse(void *arg)
     server_tell_loading(serve->server, serve->load_fraction);
 }
 
-static bool open_engine(Serve *serve, const EngineParams *params, Error *error)
+/* What follows once it is open. */
+static bool begin_engine(Serve *serve, Error *error)
 {
-    return engine_open(params, &serve->engine, error) && describe_model(serve, error) &&
-           gguf_watch_new(engine_gguf(serve->engine), &serve->watch, error) &&
+    return describe_model(serve, error) && gguf_watch_new(engine_gguf(serve->engine), &serve->watch, error) &&
            try_model(serve->engine, on_load_pulse, serve, error);
 }
 
-static void on_load(uv_work_t *work)
+static bool open_engine(Serve *serve, Error *error)
 {
-    Serve *serve = work->data;
     const Config *config = &serve->run_config;
-    Error *error = &serve->load_error, why_not;
-    if (!open_device(&serve->config, &serve->run_config, &serve->device, &why_not, error)) return;
-    if (why_not.code != ERR_NONE) log_info("the CPU computes: %s", why_not.text);
     uint32_t max_batch = min_u32(config->max_batch, config->max_batch_tokens);
     uint32_t chunk = min_u32(config->prefill_chunk, config->max_batch_tokens);
     EngineParams params = {
@@ -199,7 +195,21 @@ static void on_load(uv_work_t *work)
         if (params.max_logit_rows < BLOCK_ROWS) params.max_logit_rows = BLOCK_ROWS;
     }
     if (!serve->device->is_host) params.kv_bytes = UINT64_MAX; /* the prefix cache has use for all of it */
-    serve->loaded = kv_types_parse(config->kv_type, &params.kv_types, error) && open_engine(serve, &params, error);
+    return kv_types_parse(config->kv_type, &params.kv_types, error) && engine_open(&params, &serve->engine, error);
+}
+
+static void on_load(uv_work_t *work)
+{
+    Serve *serve = work->data;
+    Error *error = &serve->load_error, why_not;
+    if (!open_device(&serve->config, &serve->run_config, &serve->device, &why_not, error)) return;
+    if (why_not.code != ERR_NONE) log_info("the CPU computes: %s", why_not.text);
+    bool is_open = open_engine(serve, error);
+    if (!is_open && open_device_give_up(&serve->config, error, &serve->run_config, &serve->device)) {
+        log_info("the CPU computes: %s", error->text);
+        is_open = open_engine(serve, error);
+    }
+    serve->loaded = is_open && begin_engine(serve, error);
 }
 
 static uint32_t queue_capacity(uint32_t max_queue)

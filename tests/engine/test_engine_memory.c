@@ -109,7 +109,7 @@ Test(test_engine_memory, long_contexts_cost_nothing_before_they_are_there)
     uint8_t page[1 << 16];
     cr_assert_leq(engine_page_bytes(engine, set.page[0]), sizeof page);
     memset(page, 7, sizeof page);
-    engine_page_write(engine, set.page[0], page);
+    cr_assert(engine_page_write(engine, set.page[0], page, &error), "%s", error.text);
     for (uint32_t i = 0; i < SEQUENCES; i++) engine_seq_close(engine, seqs[i]);
     cr_expect_eq(engine_kv_usage(engine).used_bytes, 0);
     cr_expect_lt(resident_bytes() - before, 64 << 20);

@@ -31,6 +31,7 @@ static Print print_of(const char *arch, const char *seed, KvTypes types, const A
     SeqId seq = engine_rig_seq(engine, id);
     uint32_t tokens[N_TOKENS];
     PageSet set;
+    Error error;
     engine_rig_text(engine, 3, tokens, N_TOKENS);
     engine_rig_feed(engine, seq, ROWS_PREFILL, tokens, N_TOKENS, 0, NULL);
     engine_seq_page(engine, seq, 0, &set);
@@ -39,7 +40,7 @@ static Print print_of(const char *arch, const char *seed, KvTypes types, const A
                    .bytes = engine_page_bytes(engine, set.page[0])};
     print.page = malloc(print.bytes);
     cr_assert_not_null(print.page);
-    engine_page_read(engine, set.page[0], KV_PAGE_TOKENS, print.page);
+    cr_assert(engine_page_read(engine, set.page[0], KV_PAGE_TOKENS, print.page, &error), "%s", error.text);
     engine_close(engine);
     return print;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Texts that go on from shared, kept and copied pages get the bits that they get alone. */
+#include "engine/device.h"
 #include "tests/support/engine_rig.h"
 
 #include <criterion/criterion.h>
@@ -113,10 +114,10 @@ static PageId copy_page(Engine *engine, uint32_t class_id, PageId page)
     size_t bytes = engine_page_bytes(engine, page);
     char *data = malloc(bytes);
     cr_assert_not_null(data);
-    engine_page_read(engine, page, KV_PAGE_TOKENS, data);
+    cr_assert(engine_page_read(engine, page, KV_PAGE_TOKENS, data, &error), "%s", error.text);
     cr_assert(engine_page_new(engine, class_id, engine_page_is_open(engine, page), &copy, &error), "%s", error.text);
     cr_assert_eq(engine_page_bytes(engine, copy), bytes);
-    engine_page_write(engine, copy, data);
+    cr_assert(engine_page_write(engine, copy, data, &error), "%s", error.text);
     free(data);
     return copy;
 }
@@ -204,5 +205,42 @@ Test(test_pages, pages_run_out_without_a_trace)
     cr_expect_eq(engine_kv_usage(engine).used_bytes, used);
     engine_seq_close(engine, a);
     cr_expect(engine_seq_reserve(engine, b, 128, &error), "%s", error.text);
+    engine_close(engine);
+}
+
+/* A device that failed once: nothing is computed on it any more, and none of its pages leaves it. */
+Test(test_pages, a_failed_device_gives_nothing_away)
+{
+    Device device = *device_host();
+    EngineParams params = engine_rig_params(kv_types_all(KV_F16), 2, 64);
+    params.device = &device;
+    Engine *engine = ENGINE_RIG(params, NULL);
+    uint32_t tokens[80];
+    engine_rig_text(engine, 1, tokens, 80);
+    SeqId seq = engine_rig_seq(engine, 0);
+    engine_rig_feed(engine, seq, ROWS_PREFILL, tokens, 64, 0, NULL);
+    PageSet set;
+    engine_seq_page(engine, seq, 0, &set);
+    char *page = calloc(1, engine_page_bytes(engine, set.page[0]));
+    cr_assert(engine_page_read(engine, set.page[0], KV_PAGE_TOKENS, page, &error), "%s", error.text);
+    cr_assert(engine_check_device(engine, &error));
+    const BatchSpan span = {.seq = seq, .n_rows = 1, .first_pos = 64, .kind = ROWS_DECODE, .logits = LOGITS_LAST};
+    const Batch batch = {.tokens = tokens + 64, .n_rows = 1, .spans = &span, .n_spans = 1};
+    float *logits;
+    WorkItem item = {.n_layers = engine_shape(engine)->n_layers, .n_rows = 1};
+    cr_assert(engine_seq_reserve(engine, seq, 1, &error) && engine_pass_begin(engine, &batch, &item.pass, &error));
+    device.has_failed = true;
+    cr_expect_not(engine_check_device(engine, &error));
+    cr_expect_not(engine_pass_run(engine, &item, &error));
+    cr_expect_eq(error.code, ERR_DEVICE);
+    engine_pass_drop(engine, item.pass);
+    cr_expect_not(engine_step(engine, &batch, &logits, &error));
+    cr_expect_eq(error.code, ERR_DEVICE);
+    cr_expect_not(engine_page_read(engine, set.page[0], KV_PAGE_TOKENS, page, &error));
+    cr_expect_eq(error.code, ERR_DEVICE);
+    cr_expect_not(engine_page_write(engine, set.page[0], page, &error));
+    cr_expect_eq(error.code, ERR_DEVICE);
+    cr_expect_eq(engine_seq_tokens(engine, seq), 64);
+    free(page);
     engine_close(engine);
 }

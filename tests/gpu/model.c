@@ -107,8 +107,8 @@ static void try_pages(Engine *engine, const char *name, const uint32_t *tokens)
             bool is_open = engine_page_is_open(engine, from.page[c]);
             good = good && engine_page_new(engine, classes[c].class_id, is_open, &sets[i].page[c], &error);
             uint32_t n_held = HELD - i * KV_PAGE_TOKENS < KV_PAGE_TOKENS ? HELD - i * KV_PAGE_TOKENS : KV_PAGE_TOKENS;
-            engine_page_read(engine, from.page[c], n_held, bytes);
-            engine_page_write(engine, sets[i].page[c], bytes);
+            good = good && engine_page_read(engine, from.page[c], n_held, bytes, &error) &&
+                   engine_page_write(engine, sets[i].page[c], bytes, &error);
             free(bytes);
         }
     }

@@ -56,7 +56,7 @@ Test(swap, pages_come_back_as_they_went)
         char before[1 << 16], after[1 << 16];
         size_t bytes = engine_page_bytes(engine, set.page[0]);
         cr_assert_leq(bytes, sizeof before);
-        engine_page_read(engine, set.page[0], N % KV_PAGE_TOKENS, before);
+        cr_assert(engine_page_read(engine, set.page[0], N % KV_PAGE_TOKENS, before, &error));
         cr_assert(swap_out(&store, engine, 2, seq, FIRST, &swapped, &error), "%s", error.text);
         cr_assert_eq(swapped_first(swapped), FIRST);
         cr_assert_eq(swapped_bytes(swapped), store.used_bytes);
@@ -67,7 +67,7 @@ Test(swap, pages_come_back_as_they_went)
         cr_assert_eq(engine_seq_tokens(engine, other), N);
         engine_seq_page(engine, other, N / KV_PAGE_TOKENS, &set);
         cr_assert_eq(engine_page_bytes(engine, set.page[0]), bytes);
-        engine_page_read(engine, set.page[0], KV_PAGE_TOKENS, after);
+        cr_assert(engine_page_read(engine, set.page[0], KV_PAGE_TOKENS, after, &error));
         cr_assert_eq(memcmp(before, after, bytes), 0);
         run_tokens(engine, other, N + 30); /* it sees all that it needs, and may write */
         swap_drop(&store, swapped);
@@ -77,6 +77,30 @@ Test(swap, pages_come_back_as_they_went)
         cr_assert_eq(fake_engine_counts(engine)->broken_promises, 0);
         engine_close(engine);
     }
+}
+
+Test(swap, pages_of_a_failed_device_go_nowhere)
+{
+    Engine *engine = make_engine("f16", 8);
+    SwapStore store = {.max_bytes = 1 << 24};
+    Swapped *swapped = NULL, *none = NULL;
+    SeqId seq, other;
+    Error error;
+    cr_assert(engine_seq_new(engine, 0, &seq, &error) && engine_seq_new(engine, 0, &other, &error));
+    run_tokens(engine, seq, N);
+    cr_assert(swap_out(&store, engine, 0, seq, 0, &swapped, &error));
+    uint64_t swap_bytes = store.used_bytes, used_bytes = engine_kv_usage(engine).used_bytes;
+    fake_engine_break_device(engine);
+    cr_assert_not(swap_out(&store, engine, 0, seq, 0, &none, &error));
+    cr_assert_eq(error.code, ERR_DEVICE);
+    cr_assert_null(none);
+    cr_assert_eq(store.used_bytes, swap_bytes);
+    cr_assert_not(swap_in(engine, other, swapped, &error));
+    cr_assert_eq(error.code, ERR_DEVICE);
+    cr_assert_eq(engine_kv_usage(engine).used_bytes, used_bytes);
+    cr_assert_eq(engine_seq_tokens(engine, other), 0);
+    swap_drop(&store, swapped);
+    engine_close(engine);
 }
 
 Test(swap, a_full_store_or_memory_changes_nothing)

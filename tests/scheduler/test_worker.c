@@ -143,6 +143,24 @@ Test(worker, a_long_step_shows_life_with_every_layer)
     bench_free(bench);
 }
 
+/* What runs and what comes later fails, each with its last event; nothing hangs. */
+Test(worker, a_failed_device_fails_all_and_is_told)
+{
+    Bench *bench = bench_new(4, 0);
+    submit(bench, 1, "@");
+    submit(bench, 2, "x");
+    POLL_UNTIL(bench, bench->recorder.requests[1].n_started);
+    cr_assert_not(worker_has_failed(bench->worker));
+    fake_engine_break_device(bench->engine);
+    POLL_UNTIL(bench, is_over(bench, 1) && is_over(bench, 2));
+    POLL_UNTIL(bench, worker_has_failed(bench->worker));
+    submit(bench, 3, "x");
+    POLL_UNTIL(bench, is_over(bench, 3));
+    for (int id = 1; id <= 3; id++) cr_expect_eq(bench->recorder.requests[id].n_failed, 1, "%d", id);
+    cr_assert(worker_has_failed(bench->worker));
+    bench_free(bench);
+}
+
 Test(worker, refuses_when_the_queue_is_full)
 {
     Bench *bench = bench_new(2, 0);

@@ -126,6 +126,30 @@ Test(heartbeat, a_load_that_moves_gets_more_time)
     close(notified);
 }
 
+Test(heartbeat, a_failed_device_is_not_healthy)
+{
+    int notified = watch_notifications();
+    FixtureOptions options = fixture_defaults();
+    Fixture *fixture = fixture_start(&options);
+    cr_expect_gt(feeds_within(notified, 2 * STALL_MS), 2);
+    cr_expect_eq(status_of(fixture, "/health", "ok"), 200);
+    fake_worker_break_device(true);
+    cr_expect_eq(status_of(fixture, "/livez", "\"code\":\"device_failed\""), 503);
+    cr_expect_eq(status_of(fixture, "/readyz", "\"code\":\"device_failed\""), 503);
+    cr_expect_eq(status_of(fixture, "/health", "\"code\":\"device_failed\""), 503);
+    Buffer in;
+    int fd = http_connect(fixture_port(fixture));
+    buffer_init(&in, 1 << 20);
+    cr_assert(http_send_post(fd, "/v1/completions", "", "{\"prompt\":\"abc\",\"max_tokens\":4}"));
+    cr_expect_eq(http_read(fd, &in, "device_failed", 3000), HTTP_FOUND);
+    (void)feeds_within(notified, STALL_MS);
+    cr_expect_eq(feeds_within(notified, STALL_MS), 0);
+    close(fd);
+    buffer_done(&in);
+    fixture_stop(fixture);
+    close(notified);
+}
+
 Test(heartbeat, work_that_nobody_takes_up_is_a_stall)
 {
     FixtureOptions options = fixture_defaults();

@@ -153,6 +153,16 @@ void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg)
     engine->pulse_arg = arg;
 }
 
+void fake_engine_break_device(Engine *engine)
+{
+    engine->is_broken = true;
+}
+
+bool engine_check_device(const Engine *engine, Error *error)
+{
+    return !engine->is_broken || error_set(error, ERR_DEVICE, "the fake device has failed");
+}
+
 void fake_engine_pulse(const Engine *engine)
 {
     if (engine->pulse) engine->pulse(engine->pulse_arg);
@@ -298,6 +308,7 @@ bool engine_pass_begin(Engine *engine, const Batch *batch, PassId *ret_pass, Err
     while (id < engine->params.max_passes && engine->passes[id].is_open) id++;
     if (!fake_keeps(engine, id < engine->params.max_passes && is_sound(engine, batch)))
         return error_set(error, ERR_INTERNAL, "the batch breaks the contract");
+    if (!engine_check_device(engine, error)) return false;
     FakePass *pass = &engine->passes[id];
     pass->is_open = true;
     pass->fails = ++engine->counts.forwards == engine->params.fail_at_forward;

@@ -38,6 +38,9 @@ typedef struct FakeEngineParams {
 
 Engine *fake_engine_new(const FakeEngineParams *params); /* engine_close frees it */
 
+/* From now on as if its device had failed. */
+void fake_engine_break_device(Engine *engine);
+
 /* What a layer does in the middle of a step: for callbacks. */
 void fake_engine_pulse(const Engine *engine);
 

@@ -26,6 +26,7 @@ typedef struct FakeSelection {
 
 struct Engine {
     FakeEngineParams params;
+    _Atomic bool is_broken;
     ModelShape shape;
     Buffer file;
     Gguf *gguf;

@@ -138,12 +138,14 @@ uint64_t engine_policy_fingerprint(const Engine *engine, PolicyId policy)
     return ((uint64_t)engine->classes.n_classes << 32) + policy;
 }
 
-void engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void *dst)
+bool engine_page_read(const Engine *engine, PageId page, uint32_t n_tokens, void *dst, Error *error)
 {
     size_t bytes;
+    if (!engine_check_device(engine, error)) return false;
     const char *data = kv_page_data(engine->memory, page, &bytes);
     memcpy(dst, data, bytes);
     memset((Cell *)dst + n_tokens, 0, (KV_PAGE_TOKENS - n_tokens) * sizeof(Cell));
+    return true;
 }
 
 /* What goes to an image stands in the page too, as if it had been quantised on the way. */
@@ -155,12 +157,14 @@ Cell *fake_cells(const Engine *engine, PageId page, bool of_image)
                     : (Cell *)(pool->base + (size_t)kv_page_index(page) * pool->page_bytes);
 }
 
-void engine_page_write(Engine *engine, PageId page, const void *src)
+bool engine_page_write(Engine *engine, PageId page, const void *src, Error *error)
 {
     size_t bytes;
+    if (!engine_check_device(engine, error)) return false;
     char *data = kv_page_data(engine->memory, page, &bytes);
     memcpy(data, src, bytes);
     if (engine_page_is_open(engine, page)) memcpy(fake_cells(engine, page, false), src, KV_PAGE_TOKENS * sizeof(Cell));
+    return true;
 }
 
 /* holders [n_classes, n_pages]: how often an open sequence has the page. */

@@ -41,6 +41,7 @@ static pthread_mutex_t stats_mutex = PTHREAD_MUTEX_INITIALIZER;
 static FakeWorkerStats fake_stats;
 static _Atomic bool fake_hangs;
 static _Atomic bool fake_breaks;
+static _Atomic bool fake_is_broken;
 static const uint32_t *_Atomic fake_speech; /* [fake_n_speech] */
 static _Atomic uint32_t fake_n_speech;
 
@@ -64,6 +65,11 @@ void fake_worker_break(bool breaks)
 void fake_worker_hang(bool hangs)
 {
     atomic_store(&fake_hangs, hangs);
+}
+
+void fake_worker_break_device(bool is_broken)
+{
+    atomic_store(&fake_is_broken, is_broken);
 }
 
 FakeWorkerStats fake_worker_stats(void)
@@ -372,6 +378,12 @@ uint64_t worker_heartbeat_usec(const Worker *worker)
     uint64_t beat_usec = mine->beat_usec;
     pthread_mutex_unlock(&mine->mutex);
     return beat_usec;
+}
+
+bool worker_has_failed(const Worker *worker)
+{
+    (void)worker;
+    return atomic_load(&fake_is_broken);
 }
 
 bool worker_busy(const Worker *worker)

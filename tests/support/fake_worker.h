@@ -21,3 +21,4 @@ void fake_worker_speak(const uint32_t *ids, uint32_t n);
 void fake_worker_break(bool breaks);
 /* From now on no step ends, and nothing shows life, until it is taken back or the worker is stopped. */
 void fake_worker_hang(bool hangs);
+void fake_worker_break_device(bool is_broken);
