@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/device.h"
+#include "kernels/linear/matmul_queue.h"
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
@@ -14,6 +15,7 @@ typedef struct CudaDevice {
     cudaStream_t stream;
     cublasHandle_t blas;
     void *workspace;
+    uint32_t *barrier; /* [2] of chains of products */
     cudaEvent_t fences[DEVICE_FENCES];
 } CudaDevice;
 
@@ -31,6 +33,14 @@ static bool checked(Device *device, cudaError_t rc)
 {
     if (rc != cudaSuccess) device->has_failed = true;
     return rc == cudaSuccess;
+}
+
+/* Whatever is put on the stream besides kernels comes behind the products that wait. */
+static bool send_products(Device *device)
+{
+    bool ok = matmul_queue_send(device->stream);
+    if (!ok) device->has_failed = true;
+    return ok;
 }
 
 /* A refusal that harms nothing is told, and not kept for the next launch. */
@@ -76,17 +86,19 @@ static void cuda_unpin(Device *device, void *memory, uint64_t bytes)
 
 static bool cuda_copy(Device *device, void *to, const void *from, size_t n)
 {
-    return n == 0 || checked(device, cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, cuda_of(device)->stream));
+    return n == 0 || (send_products(device) &&
+                      checked(device, cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, cuda_of(device)->stream)));
 }
 
 static bool cuda_sync(Device *device)
 {
-    return checked(device, cudaStreamSynchronize(cuda_of(device)->stream));
+    return send_products(device) && checked(device, cudaStreamSynchronize(cuda_of(device)->stream));
 }
 
 static bool cuda_fence(Device *device, uint32_t i)
 {
-    return checked(device, cudaEventRecord(cuda_of(device)->fences[i], cuda_of(device)->stream));
+    return send_products(device) &&
+           checked(device, cudaEventRecord(cuda_of(device)->fences[i], cuda_of(device)->stream));
 }
 
 static bool cuda_wait(Device *device, uint32_t i)
@@ -96,14 +108,16 @@ static bool cuda_wait(Device *device, uint32_t i)
 
 static bool cuda_graph_begin(Device *device)
 {
-    return accepted(cudaStreamBeginCapture(cuda_of(device)->stream, cudaStreamCaptureModeThreadLocal));
+    return send_products(device) &&
+           accepted(cudaStreamBeginCapture(cuda_of(device)->stream, cudaStreamCaptureModeThreadLocal));
 }
 
 static DeviceGraph *cuda_graph_end(Device *device)
 {
     cudaGraph_t captured = NULL;
     DeviceGraph *graph = calloc(1, sizeof *graph);
-    if (!accepted(cudaStreamEndCapture(cuda_of(device)->stream, &captured)) || !graph) goto failed;
+    bool all_sent = send_products(device);
+    if (!accepted(cudaStreamEndCapture(cuda_of(device)->stream, &captured)) || !graph || !all_sent) goto failed;
     if (!accepted(cudaGraphInstantiate(&graph->exec, captured, 0))) goto failed;
     (void)cudaGraphDestroy(captured);
     return graph;
@@ -115,7 +129,7 @@ failed:
 
 static bool cuda_graph_run(Device *device, DeviceGraph *graph)
 {
-    return checked(device, cudaGraphLaunch(graph->exec, cuda_of(device)->stream));
+    return send_products(device) && checked(device, cudaGraphLaunch(graph->exec, cuda_of(device)->stream));
 }
 
 static void cuda_graph_free(DeviceGraph *graph)
@@ -133,6 +147,8 @@ static void cuda_close(Device *device)
         if (cuda->fences[i]) (void)cudaEventDestroy(cuda->fences[i]);
     if (cuda->blas) (void)cublasDestroy(cuda->blas);
     if (cuda->workspace) (void)cudaFree(cuda->workspace);
+    matmul_queue_free(device->stream.queue);
+    if (cuda->barrier) (void)cudaFree(cuda->barrier);
     if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);
     free(cuda);
 }
@@ -169,6 +185,15 @@ static bool open_blas(CudaDevice *cuda)
            cublasSetWorkspace(cuda->blas, cuda->workspace, BLAS_WORKSPACE_BYTES) == CUBLAS_STATUS_SUCCESS;
 }
 
+static bool open_queue(CudaDevice *cuda)
+{
+    const size_t bytes = 2 * sizeof *cuda->barrier;
+    if (cudaMalloc((void **)&cuda->barrier, bytes) != cudaSuccess || cudaMemset(cuda->barrier, 0, bytes) != cudaSuccess)
+        return false;
+    cuda->device.stream.queue = matmul_queue_new(cuda->barrier);
+    return cuda->device.stream.queue != NULL;
+}
+
 static bool open_parts(CudaDevice *cuda, Error *error)
 {
     size_t free_bytes = 0, total_bytes = 0;
@@ -185,6 +210,8 @@ static bool open_parts(CudaDevice *cuda, Error *error)
         return error_set_param(error, ERR_DEVICE, "device",
                                "cuBLAS (libcublas.so.%d) cannot be loaded, or not be used on CUDA device %d",
                                CUBLAS_VER_MAJOR, cuda->ordinal);
+    if (!open_queue(cuda))
+        return error_set_param(error, ERR_NO_MEMORY, "device", "no memory on CUDA device %d", cuda->ordinal);
     cuda->device.total_bytes = total_bytes;
     cuda->device.free_bytes = free_bytes;
     cuda->device.stream.native = cuda->stream;

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 256, SPLIT_SPAN_ROWS = 16, SPLIT_ROWS_MORE = 64 };
+enum { ALIGN = 256, SPLIT_SPAN_ROWS = 16, SPLIT_ROWS_MORE = 64, RUNS_TO_NEXT_TRY = 256 };
+enum { NEAR_TOKENS = 8192 }; /* of all contexts of a step together */
 
 /* Sizes that steps are padded to. Up to 16 rows the products take them in one go, from 33 on they go to cuBLAS. */
 static const uint32_t sizes[] = {1,  2,  3,  4,  5,  6,  7,   8,   12,  16,  20,  24,  28,  32,
@@ -24,9 +25,10 @@ struct DeviceStep {
     KvHead *heads;   /* [POLICY_MAX_SLOTS, n_layers, n_kv_heads] */
     Pass pass;       /* of steps: its rows */
     uint32_t max_rows;
-    uint32_t types;        /* of all classes, as KvLaunch has them */
-    bool was_run[N_SIZES]; /* what is set up at a first launch has been */
-    DeviceGraph *graphs[N_SIZES];
+    uint32_t types;                  /* of all classes, as KvLaunch has them */
+    DeviceGraph *graphs[2][N_SIZES]; /* of steps that see much, and of those that see little: KvLaunch.is_near */
+    uint32_t
+        plain_runs[2][N_SIZES]; /* until a graph is made: one sets up what a first launch does, more after a failure */
 };
 
 /* ---- the packet ---- */
@@ -167,14 +169,18 @@ static uint32_t size_of(const DeviceStep *step, uint32_t size)
 }
 
 /* All launches of a step of so many rows, whose packet is in its place. */
-static bool launch_step(Engine *engine, uint32_t n_rows)
+static bool launch_step(Engine *engine, uint32_t n_rows, bool is_near)
 {
     DeviceStep *step = engine->step;
     const Packet at = packet_of(n_rows, n_rows, engine->shape.n_layers);
     const Piece piece = {.n_spans = n_rows,
                          .spans = (const KvSpan *)(void *)(step->place + at.spans),
                          .layer_stride = n_rows,
-                         .launch = {step->types, 1, 0, engine->params.is_deterministic, true}};
+                         .launch = {.types = step->types,
+                                    .split_rows = 1,
+                                    .is_deterministic = engine->params.is_deterministic,
+                                    .is_near = is_near,
+                                    .is_early = true}};
     step->pass.n_rows = n_rows;
     if (!forward_embed(engine, &step->pass, (const uint32_t *)(void *)step->place,
                        (const uint32_t *)(void *)(step->place + at.positions)))
@@ -184,13 +190,17 @@ static bool launch_step(Engine *engine, uint32_t n_rows)
     return forward_output(engine, step->pass.x, n_rows);
 }
 
-static bool make_graph(Engine *engine, uint32_t size)
+static bool make_graph(Engine *engine, uint32_t size, bool is_near)
 {
-    DeviceStep *step = engine->step;
-    if (!engine->device->ops->graph_begin(engine->device)) return false;
-    bool ok = launch_step(engine, size_of(step, size));
-    step->graphs[size] = engine->device->ops->graph_end(engine->device);
-    return ok && step->graphs[size];
+    const DeviceOps *ops = engine->device->ops;
+    if (!ops->graph_begin(engine->device)) return false;
+    bool ok = launch_step(engine, size_of(engine->step, size), is_near);
+    DeviceGraph *graph = ops->graph_end(engine->device);
+    if (ok)
+        engine->step->graphs[is_near][size] = graph;
+    else
+        ops->graph_free(graph);
+    return ok && graph;
 }
 
 static bool put_step(Engine *engine, const Pass *pass, uint32_t n_rows)
@@ -209,18 +219,29 @@ static bool put_step(Engine *engine, const Pass *pass, uint32_t n_rows)
            packet_send(engine, packet, at.bytes);
 }
 
+static bool sees_little(const Pass *pass)
+{
+    uint64_t n_tokens = 0;
+    for (uint32_t i = 0; i < pass->n_spans; i++) n_tokens += pass->spans[i].first_pos + UINT64_C(1);
+    return n_tokens <= NEAR_TOKENS;
+}
+
 bool device_step_run(Engine *engine, const Pass *pass)
 {
     DeviceStep *step = engine->step;
     uint32_t size = 0;
     while (size_of(step, size) < pass->n_rows) size++;
     if (!put_step(engine, pass, size_of(step, size))) return false;
-    if (!step->was_run[size]) {
-        step->was_run[size] = true;
-        return launch_step(engine, size_of(step, size));
+    bool is_near = sees_little(pass);
+    uint32_t *plain_runs = &step->plain_runs[is_near][size];
+    DeviceGraph *const *graph = &step->graphs[is_near][size];
+    if (!*graph && *plain_runs) {
+        --*plain_runs;
+        return launch_step(engine, size_of(step, size), is_near);
     }
-    if (!step->graphs[size] && !make_graph(engine, size)) return false;
-    return engine->device->ops->graph_run(engine->device, step->graphs[size]);
+    if (*graph || make_graph(engine, size, is_near)) return engine->device->ops->graph_run(engine->device, *graph);
+    *plain_runs = RUNS_TO_NEXT_TRY;
+    return launch_step(engine, size_of(step, size), is_near);
 }
 
 /* ---- memory ---- */
@@ -308,6 +329,7 @@ bool device_step_new(Engine *engine, Error *error)
     engine->host_logits = NULL;
     if (!step) return error_set(error, ERR_NO_MEMORY, "no memory for the steps of a device");
     step->max_rows = max_step_rows(engine);
+    for (uint32_t i = 0; i < N_SIZES; i++) step->plain_runs[0][i] = step->plain_runs[1][i] = 1;
     step->packet_bytes = bytes.packet;
     step->bytes = sum(&bytes);
     step->packets = device->ops->pin(device, DEVICE_FENCES * bytes.packet);
@@ -324,7 +346,10 @@ void device_step_free(Engine *engine)
     DeviceStep *step = engine->step;
     Device *device = engine->device;
     if (!step) return;
-    for (uint32_t i = 0; i < N_SIZES; i++) device->ops->graph_free(step->graphs[i]);
+    for (uint32_t i = 0; i < N_SIZES; i++) {
+        device->ops->graph_free(step->graphs[0][i]);
+        device->ops->graph_free(step->graphs[1][i]);
+    }
     device->ops->unpin(device, step->packets, DEVICE_FENCES * step->packet_bytes);
     device->ops->unpin(device, engine->host_logits, logits_bytes(engine));
     device->ops->free(device, step->memory, step->bytes);

@@ -54,6 +54,12 @@ bool device_facts_read(int device, Error *error)
     return true;
 }
 
+void device_facts_forbid_dependent_launch(void)
+{
+    int device = 0;
+    if (cudaGetDevice(&device) == cudaSuccess && device < MAX_DEVICES) facts[device].has_dependent_launch = false;
+}
+
 const DeviceFacts *device_facts(void)
 {
     int device = 0;

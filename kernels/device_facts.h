@@ -16,6 +16,8 @@ typedef struct DeviceFacts {
 
 /* Checks device and makes it current for the calling thread. */
 LW_CHECK bool device_facts_read(int device, Error *error);
+/* The kernels are those of older devices, compiled by the driver: they do not know dependent launch. */
+void device_facts_forbid_dependent_launch(void);
 /* Of the calling thread's current device; NULL before device_facts_read. */
 const DeviceFacts *device_facts(void);
 

@@ -8,6 +8,7 @@
  */
 #pragma once
 #include "kernels/device_facts.h"
+#include "kernels/linear/matmul_queue.h"
 #include "kernels/stream.h"
 
 #include <cuda_runtime.h>
@@ -29,11 +30,18 @@ __device__ __forceinline__ void grid_release()
 #endif
 }
 
+/*
+ * A multiprocessor's shared memory in thirds: two for chains of products, and one for the attention of few keys between
+ * two of them, so that the products behind it have their first weights when it ends.
+ */
+constexpr unsigned kSharedThirds = 3;
+
 /* False: no device facts, a grid beyond the device's limits, or an error of the launch. */
 template <class... Params, class... Args>
 bool launch(void (*kernel)(Params...), dim3 grid, unsigned n_threads, size_t shared_bytes, Stream stream, Args... args)
 {
     const DeviceFacts *facts = device_facts();
+    if (!matmul_queue_send(stream)) return false;
     if (!facts || grid.y > 65535 || grid.z > 65535 || grid.x > 0x7FFFFFFFu) return false;
     cudaLaunchAttribute attributes[2];
     attributes[0].id =

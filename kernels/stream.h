@@ -6,8 +6,11 @@
 #pragma once
 #include "base/threads.h"
 
+typedef struct MatmulQueue MatmulQueue;
+
 typedef struct Stream {
-    ThreadPool *pool; /* CPU; NULL means the caller's thread alone */
-    void *native;     /* cudaStream_t; NULL on the CPU */
-    void *blas;       /* cublasHandle_t on that stream, with a workspace of its own; for matmul of many tokens */
+    ThreadPool *pool;   /* CPU; NULL means the caller's thread alone */
+    void *native;       /* cudaStream_t; NULL on the CPU */
+    void *blas;         /* cublasHandle_t on that stream, with a workspace of its own; for matmul of many tokens */
+    MatmulQueue *queue; /* products that have not been launched yet (matmul_queue.h); NULL: all are at once */
 } Stream;

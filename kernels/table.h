@@ -24,6 +24,7 @@ typedef struct KernelTable {
     const char *name;    /* "cpu-amx-int8", "cpu-avx512-vnni", "cpu-avx2", "cpu-scalar", "cuda" */
     bool matmul_fuses;   /* matmul takes a norm or a gate of its input, and a gate of its results */
     bool kv_store_turns; /* kv_store norms and rotates Q and K: KvStoreParams.turn */
+    bool attend_stores;  /* attend turns and stores the rows of a decode step: AttendParams.k */
     bool (*embed)(const EmbedParams *, Stream);
     bool (*rmsnorm)(const RmsNormParams *, Stream);
     bool (*matmul)(const MatmulParams *, Stream);

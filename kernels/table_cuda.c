@@ -9,6 +9,7 @@ const KernelTable *kernels_cuda(int device, Error *error)
         .name = "cuda",
         .matmul_fuses = true,
         .kv_store_turns = true,
+        .attend_stores = true,
         .embed = embed_cuda,
         .rmsnorm = rmsnorm_cuda,
         .matmul = matmul_cuda,

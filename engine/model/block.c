@@ -127,26 +127,40 @@ static bool store(const ForwardPass *pass, uint32_t layer, const RopeTurns *turn
            (!pass->has_bounds || pass->kernels->kv_bounds(&bounds, pass->stream));
 }
 
+/* Decode steps whose keys stay as they are written need no launch for that. */
+static bool attend_stores(const ForwardPass *pass)
+{
+    const KvLaunch *launch = &pass->launch;
+    return pass->kernels->attend_stores && launch->split_rows == 1 && !launch->tiled_rows &&
+           !(launch->types & ~(1u << KV_F16 | 1u << KV_BF16));
+}
+
 static bool attend(const ForwardPass *pass, uint32_t layer)
 {
     const StepBuffers *buf = pass->buf;
     const ModelShape *shape = pass->shape;
     bool has_window = shape_layer_window(shape, layer);
     const RopeTurns *turns = has_window ? pass->window_turns : pass->turns;
-    const AttendParams params = {.q = buf->q,
-                                 .out = buf->attn,
-                                 .spans = pass->spans,
-                                 .n_spans = pass->n_spans,
-                                 .n_heads = shape->n_heads,
-                                 .n_kv_heads = shape->n_kv_heads,
-                                 .k_dim = shape->head_dim,
-                                 .v_dim = shape->v_dim,
-                                 .scale = shape->attention_scale,
-                                 .softcap = shape->attention_softcap,
-                                 .turns = turns,
-                                 .scratch = buf->attention_scratch,
-                                 .launch = pass->launch};
-    if (!store(pass, layer, turns)) return false;
+    AttendParams params = {.q = buf->q,
+                           .out = buf->attn,
+                           .spans = pass->spans,
+                           .n_spans = pass->n_spans,
+                           .n_heads = shape->n_heads,
+                           .n_kv_heads = shape->n_kv_heads,
+                           .k_dim = shape->head_dim,
+                           .v_dim = shape->v_dim,
+                           .scale = shape->attention_scale,
+                           .softcap = shape->attention_softcap,
+                           .turns = turns,
+                           .scratch = buf->attention_scratch,
+                           .launch = pass->launch};
+    if (attend_stores(pass)) {
+        params.k = buf->k;
+        params.v = buf->v;
+        params.turn = turn_of(pass, layer);
+    } else if (!store(pass, layer, turns)) {
+        return false;
+    }
     if (pass->selector && !has_window) return selector_attend(pass->selector, pass, layer, &params);
     block_trace(pass, layer, pass->spans, pass->span_seqs, pass->n_spans);
     return pass->kernels->attend(&params, pass->stream);

@@ -10,7 +10,7 @@
  * that is not finite counts as NaN.
  */
 #pragma once
-#include "kernels/attention/kv_page.h"
+#include "kernels/attention/kv_store.h"
 #include "kernels/pointwise/rope_turns.h"
 #include "kernels/stream.h"
 #ifdef __cplusplus
@@ -28,6 +28,11 @@ typedef struct AttendParams {
     /* [rows of the batch, n_heads] or NULL: the logarithm of the sum of exp(score) over what the head saw; -infinity
      * where that was nothing. */
     float *lse;
+    /* Only where KernelTable.attend_stores says so, for spans of one row each whose classes are all unquantised, and
+     * which see their own keys: rows as in KvStoreParams, which are turned and stored on the way. NULL: they are
+     * stored. */
+    const float *k, *v;
+    KvTurn turn;
     const RopeTurns *turns; /* of the layer; needed by plans whose positions are not true */
     void *scratch;   /* attend_scratch_bytes; GPU: attend_cuda_scratch_bytes, zeros before the first call, its own */
     KvLaunch launch; /* GPU */

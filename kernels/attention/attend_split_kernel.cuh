@@ -2,6 +2,7 @@
 /* The kernel that attend_split.cuh describes, and its launcher: templates, of which each .cu makes some. */
 #pragma once
 #include "kernels/attention/attend_merge.cuh"
+#include "kernels/attention/attend_own.cuh"
 
 namespace
 {
@@ -94,13 +95,15 @@ __device__ void start_way(const SplitArgs &args, const Part &part, Way &way, cha
 
 /* The part's stored sectors that are this warp's turn; the first n_stages of them are on their way. */
 template <KvType type, int dim, int tiles>
-__device__ void take_stored(const SplitArgs &args, Softmax<dim, tiles> &soft, const Part &part, Way &way,
+__device__ void take_stored(const SplitArgs &args, Softmax<dim, tiles> &soft, const Part &part, Way &way, Own<dim> &own,
                             const uint4 *queries, char *ring, Stage *stages, const Lane &l, unsigned n_workers)
 {
     for (uint32_t visit = part.first_visit + l.warp; visit < way.end; visit += n_workers) {
         wait_for_oldest(args.n_stages);
         __syncwarp();
         Stage at = stages[way.stage];
+        if (!Format<type>::kQuantised && visit == own.visit)
+            put_own<type, dim>(args, part, own, ring + way.stage * Sector<type, dim>::kBytes, l);
         if (!at.is_missing)
             attend_sector<type, type, dim, tiles>(soft, part, at, ring + way.stage * Sector<type, dim>::kBytes, queries,
                                                   args.params.softcap, l);
@@ -164,12 +167,18 @@ __global__ void __launch_bounds__((kSplitMaxWorkers + 1) * kWarp, dim > 128 ? 1 
     __syncthreads();
     Way way = {};
     if (is_worker && has_work) way = find_way(shared.parts[0], l, n_workers);
+    /* Where the keys of the rows themselves come later, no kernel of the step writes any that are read. */
+    const bool stores = !Format<type>::kQuantised && args.params.k, is_ahead = stores && args.params.launch.is_early;
+    Own<dim> own = {};
+    own.visit = UINT32_MAX;
+    if (is_worker && has_work && is_ahead)
+        start_way<type, dim>(args, shared.parts[0], way, ring, shared.stages[l.warp], l, n_workers);
     if (args.params.launch.is_early) lw::grid_wait();
     if (!has_work) return;
-    if (is_worker)
+    if (is_worker && stores) own = load_own<dim>(args, shared.parts[0], l, n_workers);
+    if (is_worker && !is_ahead)
         start_way<type, dim>(args, shared.parts[0], way, ring, shared.stages[l.warp], l, n_workers);
-    else
-        put_queries<type, dim>(args, shared.parts[0], 8 * tiles, shared.queries[0]);
+    if (!is_worker) put_queries<type, dim>(args, shared.parts[0], 8 * tiles, shared.queries[0]);
     __syncthreads();
     for (unsigned i = 0; shared.parts[i % kMaxParts].is_valid; i++) {
         const Part &part = shared.parts[i % kMaxParts];
@@ -182,12 +191,13 @@ __global__ void __launch_bounds__((kSplitMaxWorkers + 1) * kWarp, dim > 128 ? 1 
         Softmax<dim, tiles> soft;
         clear<Format<type>::kQuantised>(soft);
         const uint4 *queries = shared.queries[i % 2];
-        take_stored<type, dim, tiles>(args, soft, part, way, queries, ring, shared.stages[l.warp], l, n_workers);
+        take_stored<type, dim, tiles>(args, soft, part, way, own, queries, ring, shared.stages[l.warp], l, n_workers);
         if (Format<type>::kQuantised) take_images<type, dim, tiles>(args, soft, part, queries, ring, l, n_workers);
         __syncthreads();
         if (next.is_valid) {
             way = find_way(next, l, n_workers);
             start_way<type, dim>(args, next, way, ring, shared.stages[l.warp], l, n_workers);
+            if (stores) own = load_own<dim>(args, next, l, n_workers);
         }
         merge_workers<dim, tiles, Format<type>::kQuantised>(shared.merge, soft, l, n_workers);
         finish_part<dim, tiles>(args, shared.merge, part, l, n_workers);
@@ -200,25 +210,33 @@ struct SplitShape {
     size_t shared_bytes;
 };
 
-/* Two blocks a multiprocessor where two stages fit, else one; fewer workers where two do not fit even then. */
-template <KvType type, int dim, int tiles> bool split_shape(SplitShape *ret)
+/*
+ * Two blocks a multiprocessor where two stages fit, else one; fewer workers where two do not fit even then. is_near:
+ * one in a third of it, where that holds two stages.
+ */
+template <KvType type, int dim, int tiles> bool split_shape(bool is_near, SplitShape *ret)
 {
     const DeviceFacts *facts = device_facts();
     if (!facts) return false;
     constexpr uint32_t kReserved = 1024, kFixed = sizeof(SplitShared<type, dim, tiles>); /* reserved: by the driver */
     constexpr uint32_t kStage = Sector<type, dim>::kBytes;
     constexpr uint32_t kLeast = Format<type>::kQuantised ? Sector<KV_BF16, dim>::kBytes : kStage;
-    for (uint32_t per_processor = 2, workers = kSplitMaxWorkers; workers;) {
+    for (uint32_t per_processor = is_near ? lw::kSharedThirds : 2, workers = kSplitMaxWorkers; workers;) {
         uint32_t room = (uint32_t)facts->processor_shared_bytes / per_processor - kReserved;
         if (room > (uint32_t)facts->block_shared_bytes) room = (uint32_t)facts->block_shared_bytes;
         uint32_t ring = room > kFixed ? (room - kFixed) / workers / 128 * 128 : 0, stages = ring / kStage;
         if (ring >= kLeast && (stages >= 2 || (per_processor == 1 && workers == 1 && stages))) {
             if (stages > kMaxStages) stages = kMaxStages;
             ring = stages * kStage > kLeast ? stages * kStage : kLeast;
-            *ret = {workers, stages, ring, per_processor * facts->n_multiprocessors, kFixed + (size_t)workers * ring};
+            uint32_t n_blocks = (per_processor == lw::kSharedThirds ? 1 : per_processor) * facts->n_multiprocessors;
+            *ret = {workers, stages, ring, n_blocks, kFixed + (size_t)workers * ring};
             return true;
         }
-        if (per_processor == 2)
+        if (per_processor == lw::kSharedThirds && workers > 1)
+            workers /= 2;
+        else if (per_processor == lw::kSharedThirds)
+            per_processor = 2, workers = kSplitMaxWorkers;
+        else if (per_processor == 2)
             per_processor = 1;
         else
             workers /= 2;
@@ -229,7 +247,7 @@ template <KvType type, int dim, int tiles> bool split_shape(SplitShape *ret)
 template <KvType type, int dim, int tiles> bool launch_split(SplitArgs args, Stream stream)
 {
     SplitShape shape;
-    if (!split_shape<type, dim, tiles>(&shape)) return false;
+    if (!split_shape<type, dim, tiles>(args.params.launch.is_near, &shape)) return false;
     args.n_stages = shape.n_stages;
     args.ring_bytes = shape.ring_bytes;
     auto kernel = attend_split<type, dim, tiles>;

@@ -209,30 +209,48 @@ __device__ void close_page(const KvPool &image, char *from, const KvPool &pool, 
     }
 }
 
-__global__ void __launch_bounds__(kThreads) store_rows(KvStoreParams params)
+/* Where rows of a page go; `to`: where an image goes when its page is full, or NULL. */
+struct OpenSlot {
+    KvPool pool;
+    char *slot, *to;
+    const KvPool *to_pool;
+};
+
+__device__ OpenSlot find_slot(const PageRows &rows, uint32_t h)
+{
+    KvHead head = rows.span->heads[h];
+    const KvPages &pages = rows.span->classes[head.class_index];
+    bool has_image = pages.images != nullptr;
+    OpenSlot open = {has_image ? *pages.image_pool : *pages.pool, nullptr, nullptr, pages.pool};
+    uint32_t number = has_image ? pages.images[rows.page - pages.first_image] : pages.pages[rows.page];
+    open.slot = kv_slot_at(&open.pool, number, head.slot);
+    if (has_image && rows.end % KV_PAGE_TOKENS == 0)
+        open.to = kv_slot_at(pages.pool, pages.pages[rows.page], head.slot);
+    return open;
+}
+
+/* The first slot is found while the kernel in front still runs: each step to it waits for memory. */
+__global__ void __launch_bounds__(kThreads) store_rows(const __grid_constant__ KvStoreParams params)
 {
     __shared__ uint64_t scratch[kMaxWarps];
     __shared__ PageRows shared;
+    OpenSlot open;
     lw::grid_release();
     if (!params.launch.is_early) lw::grid_wait();
     bool has_page = find_page(params, blockIdx.x, &shared, scratch);
+    if (has_page) open = find_slot(shared, blockIdx.y);
     if (params.launch.is_early) lw::grid_wait();
     for (uint64_t i = blockIdx.x; has_page; has_page = find_page(params, i += gridDim.x, &shared, scratch)) {
         PageRows rows = shared;
         for (uint32_t h = blockIdx.y; h < params.n_kv_heads; h += gridDim.y) {
-            KvHead head = rows.span->heads[h];
-            const KvPages &pages = rows.span->classes[head.class_index];
-            bool has_image = pages.images != nullptr;
-            const KvPool &open = has_image ? *pages.image_pool : *pages.pool;
-            uint32_t number = has_image ? pages.images[rows.page - pages.first_image] : pages.pages[rows.page];
-            char *slot = kv_slot_at(&open, number, head.slot);
+            if (i != blockIdx.x || h != blockIdx.y) open = find_slot(rows, h);
             if (params.turn.q)
-                turn_rows(params, rows, h, open.layout, slot);
+                turn_rows(params, rows, h, open.pool.layout, open.slot);
             else
-                append_rows(params, rows, h, open.layout, slot);
-            if (has_image && rows.end % KV_PAGE_TOKENS == 0) { /* uniform in the block */
+                append_rows(params, rows, h, open.pool.layout, open.slot);
+            if (open.to) { /* uniform in the block */
                 __syncthreads();
-                close_page(open, slot, *pages.pool, kv_slot_at(pages.pool, pages.pages[rows.page], head.slot));
+                close_page(open.pool, open.slot, *open.to_pool, open.to);
             }
         }
         __syncthreads();

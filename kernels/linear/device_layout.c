@@ -39,8 +39,9 @@ static size_t plane_bytes(const DeviceFormat *format, uint32_t bits)
 
 size_t device_unit_bytes(const DeviceFormat *format)
 {
-    return plane_bytes(format, format->low_bits + format->high_bits) + (size_t)LANES * format->scale_bytes +
-           (size_t)DEVICE_TILE_ROWS / 2 * format->head_bytes;
+    size_t bytes = plane_bytes(format, format->low_bits + format->high_bits) + (size_t)LANES * format->scale_bytes +
+                   (size_t)DEVICE_TILE_ROWS / 2 * format->head_bytes;
+    return (bytes + DEVICE_UNIT_ALIGN - 1) / DEVICE_UNIT_ALIGN * DEVICE_UNIT_ALIGN;
 }
 
 static size_t float_bytes(DType type)

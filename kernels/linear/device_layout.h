@@ -18,6 +18,7 @@ extern "C" {
 enum {
     DEVICE_TILE_ROWS = 16,
     DEVICE_TILE_HEAD_BYTES = 128,
+    DEVICE_UNIT_ALIGN = 128, /* units are copied one by one: lines of memory that two share are read twice */
     DEVICE_FLOAT_UNIT_COLS = 64,
     DEVICE_ROW_EXPONENT = 24, /* a stored value is quant * 2^-24 * scale: the quant's bits are read as binary16 */
 };

@@ -159,7 +159,7 @@ __device__ __forceinline__ Result begin_result(const GemvArgs &args, const Which
     const uint32_t row = place.tile * DEVICE_TILE_ROWS + which.row;
     if (row >= out.n_rows) return result;
     result.y = out.y + which.token * out.y_stride + row;
-    if (!is_first || out.accumulate) result.addend = *result.y;
+    if (!is_first || out.accumulate) result.addend = __ldcg(result.y); /* others may have written it: not from L1 */
     if (is_first && out.bias) result.addend += out.bias[row];
     if constexpr (!is_plain<F>) result.factor = reinterpret_cast<const float *>(tile_start(args, place))[which.row];
     if (args.is_glu && which.slot > 0) result.y = nullptr;
@@ -314,17 +314,6 @@ __global__ void __launch_bounds__(32 * kWarps, 1) gemv(const __grid_constant__ G
             if (++buffer == args.n_buffers) buffer = 0, parity ^= 1;
         }
     }
-}
-
-template <class F> GemvRow gemv_row(DType type)
-{
-    constexpr int kWarps = is_plain<F> ? 8 : 16;
-    return {type,
-            {gemv<F, 1, kWarps>, kWarps, pass_tiles<1>},
-            {gemv<F, 2, 16>, 16, pass_tiles<2>},
-            F::kUnitCols,
-            F::kUnitBytes,
-            is_plain<F>};
 }
 
 } // namespace lw

@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "base/tensor.h"
+#include "kernels/linear/device_layout.h"
 #include "kernels/linear/operand.h"
 
 namespace lw
@@ -15,6 +16,9 @@ enum {
     GEMV_MAX_RAW_TOKENS = 2,
     GEMV_MAX_RAW_COLS = 16384, /* half as many with a norm */
     GEMV_MAX_STAGES = 3,
+    GEMV_DOT_TOKENS = 2, /* of gemv_dot.cuh */
+    GEMV_DOT_STAGES = 6,
+    GEMV_CHAIN_OPS = 5,
     GEMV_MAX_BUFFERS = 2,
     GEMV_MAX_WARPS = 16,
     GEMV_PASS_TILES_8 = 2, /* of which a warp forms sums before it hands them over, up to 8 tokens; then 1 */
@@ -50,7 +54,20 @@ struct GemvArgs {
     const uint16_t *x, *x_low; /* [n_tokens, x_stride] binary16 or bfloat16; what rounding x left over, or NULL */
     const float *x_scale;      /* [n_tokens] or NULL */
     uint32_t x_stride;
+    uint32_t x_bytes; /* gemv_dot: of a row of x in shared memory */
 };
+
+/* What blocks have shares of: tiles, or pairs of them. */
+inline uint32_t gemv_groups(const GemvArgs &args)
+{
+    return args.n_tiles / (args.is_glu ? 2 : 1);
+}
+
+inline void gemv_share(GemvArgs *args, uint32_t n_blocks)
+{
+    args->block_groups = gemv_groups(*args) / n_blocks;
+    args->more_blocks = gemv_groups(*args) % n_blocks;
+}
 
 using GemvKernel = void (*)(GemvArgs);
 
@@ -59,16 +76,48 @@ struct GemvForm {
     uint32_t n_warps, n_tiles; /* of a block; of a pass */
 };
 
+/* Products of one type that follow one another; each may read what those before it have written. */
+struct GemvChain {
+    GemvArgs op[GEMV_CHAIN_OPS];
+    uint32_t n_ops, n_stages, x_at; /* x_at: where rows of x begin in shared memory */
+    uint32_t *barrier;              /* [2] zeros, and zeros again behind it; only for several */
+};
+
+using GemvChainKernel = void (*)(GemvChain);
+
+/* The kernels for 1 and 2 tokens that come as RowSource. */
+struct GemvDot {
+    GemvChainKernel kernel[GEMV_DOT_TOKENS];
+    uint32_t n_warps, block_bytes; /* block_bytes: of 32 columns of x in shared memory */
+};
+
 struct GemvRow {
     DType type;
     GemvForm by_8, by_16; /* up to 8 tokens, up to 16; sums are formed in another order */
+    GemvDot dot;
     uint32_t unit_cols, unit_bytes;
     bool is_split; /* wants x_low too */
 };
+
+/* The kernels for 17 to 64 tokens, of gemv_wide.cuh. */
+struct GemvWideRow {
+    DType type;
+    struct {
+        GemvKernel kernel;
+        uint32_t n_tokens, sum_bytes; /* at most; of shared memory, besides n_stages of stage_bytes */
+    } form[2];                        /* the smaller one first */
+    uint32_t n_threads, stage_bytes, unit_cols;
+};
+
+/* May a kernel take it? Then it goes behind those that wait, or to the stream. False: the launch failed. */
+bool gemv_chain_fits(const GemvRow *row, const GemvArgs &args);
+bool gemv_chain_add(const GemvRow *row, const GemvArgs &args, Stream stream);
 
 /* The rows of one source file; n is set. */
 const GemvRow *gemv_rows_32(uint32_t *n);
 const GemvRow *gemv_rows_k(uint32_t *n);
 const GemvRow *gemv_rows_float(uint32_t *n);
+const GemvWideRow *gemv_wide_rows_32(uint32_t *n);
+const GemvWideRow *gemv_wide_rows_k(uint32_t *n);
 
 } // namespace lw

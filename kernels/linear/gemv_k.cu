@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/linear/gemv.cuh"
+#include "kernels/linear/gemv_dot.cuh"
 
 namespace lw
 {

@@ -73,16 +73,29 @@ __device__ __forceinline__ void commit_copies()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
+template <int kLater> __device__ __forceinline__ void wait_copies()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+}
+
 /* Until the oldest of n_stages groups is there. */
 __device__ __forceinline__ void wait_oldest(uint32_t n_stages)
 {
-    static_assert(GEMV_MAX_STAGES == 3, "one instruction for each");
-    if (n_stages == 3)
-        asm volatile("cp.async.wait_group 2;" ::: "memory");
-    else if (n_stages == 2)
-        asm volatile("cp.async.wait_group 1;" ::: "memory");
-    else
-        asm volatile("cp.async.wait_group 0;" ::: "memory");
+    static_assert(GEMV_MAX_STAGES <= 6 && GEMV_DOT_STAGES <= 6, "one instruction for each");
+    switch (n_stages) {
+    case 6:
+        return wait_copies<5>();
+    case 5:
+        return wait_copies<4>();
+    case 4:
+        return wait_copies<3>();
+    case 3:
+        return wait_copies<2>();
+    case 2:
+        return wait_copies<1>();
+    default:
+        return wait_copies<0>();
+    }
 }
 
 /* By one lane, as are the copies: `barrier` then waits for so many bytes. */

@@ -33,10 +33,10 @@ size_t wide_bytes(uint32_t n_cols)
     return tile > kWideBytes ? tile : kWideBytes;
 }
 
-const GemvRow *find_in(const GemvRow *(*rows_of)(uint32_t *), DType type)
+template <class Row> const Row *find_in(const Row *(*rows_of)(uint32_t *), DType type)
 {
     uint32_t n = 0;
-    const GemvRow *rows = rows_of(&n);
+    const Row *rows = rows_of(&n);
     for (uint32_t i = 0; i < n; i++)
         if (rows[i].type == type) return &rows[i];
     return nullptr;
@@ -47,6 +47,46 @@ const GemvRow *gemv_row_of(DType type)
     const GemvRow *row = find_in(gemv_rows_32, type);
     if (!row) row = find_in(gemv_rows_k, type);
     return row ? row : find_in(gemv_rows_float, type);
+}
+
+/* ---- 17 to 64 tokens ---- */
+
+struct WideForm {
+    const GemvWideRow *row;
+    GemvKernel kernel; /* NULL: the type, the device or the number of tokens has none */
+    uint32_t n_stages;
+    size_t shared_bytes;
+
+    explicit operator bool() const
+    {
+        return kernel != nullptr;
+    }
+};
+
+const GemvWideRow *wide_row_of(DType type)
+{
+    const GemvWideRow *row = find_in(gemv_wide_rows_32, type);
+    return row ? row : find_in(gemv_wide_rows_k, type);
+}
+
+WideForm wide_form_of(const MatmulParams *params, DType type)
+{
+    const DeviceFacts *facts = device_facts();
+    const GemvWideRow *row = wide_row_of(type);
+    WideForm ret = {};
+    if (!facts || !row || params->is_deterministic || params->n_tokens <= GEMV_MAX_TOKENS) return ret;
+    const size_t limit = facts->block_shared_bytes - GEMV_STATIC_BYTES;
+    for (const auto &form : row->form) {
+        if (params->n_tokens > form.n_tokens) continue;
+        if (form.sum_bytes + row->stage_bytes > limit) return ret;
+        const size_t n_stages = (limit - form.sum_bytes) / row->stage_bytes;
+        ret.row = row;
+        ret.kernel = form.kernel;
+        ret.n_stages = n_stages < GEMV_MAX_STAGES ? (uint32_t)n_stages : (uint32_t)GEMV_MAX_STAGES;
+        ret.shared_bytes = ret.n_stages * (size_t)row->stage_bytes + form.sum_bytes;
+        return ret;
+    }
+    return ret;
 }
 
 /* ---- the operand ---- */
@@ -63,7 +103,8 @@ size_t lay_out(char *start, uint32_t n_tokens, uint32_t n_cols, Scratch *ret)
     const size_t cols = operand_cols(n_cols), n = n_tokens * cols;
     const size_t of_16 = aligned(n * sizeof(uint16_t)), of_32 = aligned(n * sizeof(float));
     size_t at = aligned(n_tokens * sizeof(float)), bfloat = at, full = bfloat + of_16, half = full + of_32;
-    size_t end = few ? half + 3 * of_16 : half + wide_bytes(n_cols);
+    size_t pieces = half + 3 * of_16, of_pieces = aligned(operand_piece_tokens(n_tokens) * cols * sizeof(uint16_t));
+    size_t end = few ? pieces + of_pieces : half + wide_bytes(n_cols);
     if (!ret) return end;
     ret->operand.scale = (float *)start;
     ret->operand.bfloat = (uint16_t *)(start + bfloat);
@@ -71,6 +112,8 @@ size_t lay_out(char *start, uint32_t n_tokens, uint32_t n_cols, Scratch *ret)
     ret->operand.half = few ? (uint16_t *)(start + half) : nullptr;
     ret->operand.half_low = few ? (uint16_t *)(start + half + of_16) : nullptr;
     ret->operand.bfloat_low = few ? (uint16_t *)(start + half + 2 * of_16) : nullptr;
+    ret->operand.pieces = few ? (uint16_t *)(start + pieces) : nullptr;
+    ret->operand.n_groups = operand_piece_tokens(n_tokens) / 8;
     ret->operand.cols = (uint32_t)cols;
     ret->wide = few ? nullptr : (uint16_t *)(start + half);
     return end;
@@ -79,14 +122,18 @@ size_t lay_out(char *start, uint32_t n_tokens, uint32_t n_cols, Scratch *ret)
 /* Keeps the arrays that the outputs' types read. */
 void keep_wanted(const MatmulParams *params, Operand *operand)
 {
-    bool half = false, half_low = false, bfloat = false, full = false;
+    bool half = false, half_low = false, bfloat = false, full = false, pieces = false;
     for (uint32_t i = 0; i < params->n_out; i++) {
         DType type = params->out[i].type;
         full |= type == DTYPE_F32;
         half_low |= type == DTYPE_F16;
         bfloat |= type == DTYPE_BF16;
-        half |= type != DTYPE_F32 && type != DTYPE_BF16;
+        if (wide_form_of(params, type))
+            pieces = true;
+        else
+            half |= type != DTYPE_F32 && type != DTYPE_BF16;
     }
+    if (!pieces) operand->pieces = nullptr;
     if (params->n_tokens > MATMUL_CUDA_ROWS) bfloat |= half;
     if (!half) operand->half = nullptr;
     if (!half_low) operand->half_low = nullptr;
@@ -148,8 +195,10 @@ bool gates_inside(const MatmulParams *params)
     const MatmulOut *out = params->out;
     const DeviceFacts *facts = device_facts();
     const GemvRow *row = gemv_row_of(out[0].type);
-    bool good = params->is_gated && facts && row && out[0].type == out[1].type && &form_of(row, facts, 8) == &row->by_8;
+    bool good = params->is_gated && facts && row && out[0].type == out[1].type;
     for (uint32_t i = 2; i < params->n_out; i++) good &= out[i].type != out[0].type;
+    if (good && wide_form_of(params, row->type)) return true;
+    good &= row && &form_of(row, facts, 8) == &row->by_8;
     if (!good || params->n_tokens > (params->is_deterministic ? MATMUL_CUDA_ROWS : 8)) return false;
     /* A gate takes whole sums, so x may not come in parts. */
     GemvArgs args = {};
@@ -208,6 +257,13 @@ bool can_be_raw(const MatmulParams *params, const Operand &x)
     return true;
 }
 
+uint32_t share_tiles(const DeviceFacts *facts, GemvArgs *args)
+{
+    const uint32_t blocks = at_most(gemv_groups(*args), facts->n_multiprocessors);
+    gemv_share(args, blocks);
+    return blocks;
+}
+
 bool run_gemv(const MatmulParams *params, const Operand &x, const GemvRow *row, bool is_raw, Stream stream)
 {
     const DeviceFacts *facts = device_facts();
@@ -222,13 +278,47 @@ bool run_gemv(const MatmulParams *params, const Operand &x, const GemvRow *row, 
             args = gemv_args(params, x, row, form, t0, --n, is_raw);
             if (!plan_shared(row, facts, &args, &shared_bytes)) return false;
         }
-        uint32_t groups = args.is_glu ? args.n_tiles / 2 : args.n_tiles;
-        uint32_t blocks = at_most(groups, facts->n_multiprocessors);
-        args.block_groups = groups / blocks;
-        args.more_blocks = groups % blocks;
+        const uint32_t blocks = share_tiles(facts, &args);
         if (!launch(form.kernel, dim3(blocks), 32 * form.n_warps, shared_bytes, stream, args)) return false;
     }
     return facts != nullptr;
+}
+
+/* ---- one or two tokens ---- */
+
+/* Whether kernels for so few take all products; run: they do. False: one cannot, or a launch failed. */
+bool dot_products(const MatmulParams *params, bool run, Stream stream)
+{
+    const Operand none = {};
+    for (uint32_t i = 0; i < params->n_out; i++) {
+        const GemvRow *row = gemv_row_of(params->out[i].type);
+        bool is_done = false; /* together with an earlier output */
+        for (uint32_t j = 0; j < i; j++) is_done |= params->out[j].type == params->out[i].type;
+        if (!row) return false;
+        const GemvArgs args = gemv_args(params, none, row, row->by_8, 0, params->n_tokens, true);
+        if (is_done || args.n_tiles == 0) continue;
+        if (run ? !gemv_chain_add(row, args, stream) : !gemv_chain_fits(row, args)) return false;
+    }
+    return true;
+}
+
+/* Their sums follow the grid, so a token's bits are not those that it has in a batch. */
+bool can_dot(const MatmulParams *params)
+{
+    return params->n_tokens <= GEMV_DOT_TOKENS && !params->is_deterministic && !params->glu_up &&
+           operand_source(params).is_aligned && dot_products(params, false, Stream{});
+}
+
+bool run_wide(const MatmulParams *params, const Operand &x, const WideForm &wide, Stream stream)
+{
+    const DeviceFacts *facts = device_facts();
+    const GemvRow *row = gemv_row_of(wide.row->type);
+    GemvArgs args = gemv_args(params, x, row, row->by_16, 0, params->n_tokens, false);
+    if (!facts || args.n_tiles == 0) return facts != nullptr;
+    args.x = x.pieces;
+    args.n_stages = wide.n_stages;
+    const uint32_t blocks = share_tiles(facts, &args);
+    return launch(wide.kernel, dim3(blocks), wide.row->n_threads, wide.shared_bytes, stream, args);
 }
 
 bool run_f32(const MatmulParams *params, const Operand &x, Stream stream)
@@ -262,7 +352,8 @@ bool run_blas(const MatmulParams *params, const MatmulOut &out, const Operand &x
     const float one = 1, beta = out.accumulate ? 1 : 0;
     const int cols = (int)device_padded_cols(out.type, params->n_cols);
     const void *from = type == CUDA_R_32F ? (const void *)x.full : x.bfloat;
-    return cublasGemmEx((cublasHandle_t)stream.blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)n, (int)params->n_tokens, cols,
+    return matmul_queue_send(stream) &&
+           cublasGemmEx((cublasHandle_t)stream.blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)n, (int)params->n_tokens, cols,
                         &one, w, type, cols, from, type, (int)x.cols, &beta, out.y + row, CUDA_R_32F, (int)out.y_stride,
                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
 }
@@ -291,6 +382,7 @@ bool is_for_blas(const MatmulParams *params, DType type)
 
 bool multiply_few(const MatmulParams *params, const Operand &x, Stream stream)
 {
+    if (can_dot(params)) return dot_products(params, true, stream);
     const bool is_raw = can_be_raw(params, x);
     if (!is_raw && !operand_fill(params, &x, stream)) return false;
     for (uint32_t i = 0; i < params->n_out; i++) {
@@ -302,6 +394,10 @@ bool multiply_few(const MatmulParams *params, const Operand &x, Stream stream)
             continue;
         }
         if (is_done) continue;
+        if (const WideForm wide = wide_form_of(params, type)) {
+            if (!run_wide(params, x, wide, stream)) return false;
+            continue;
+        }
         if (type == DTYPE_F32 ? !run_f32(params, x, stream) : !run_gemv(params, x, gemv_row_of(type), is_raw, stream))
             return false;
     }
@@ -385,18 +481,48 @@ bool multiply_pieces(MatmulParams params, Stream stream)
     return true;
 }
 
+/* A kernel that waits for the one in front has been compiled for devices that can. */
+bool check_code(Error *error)
+{
+    constexpr int kDependentLaunch = 90;
+    cudaFuncAttributes attributes;
+    cudaError_t rc = cudaFuncGetAttributes(&attributes, add_bias);
+    if (rc != cudaSuccess)
+        return error_set_param(error, ERR_DEVICE, "device", "this build has no kernels for this device: %s",
+                               cudaGetErrorString(rc));
+    if (attributes.ptxVersion < kDependentLaunch) device_facts_forbid_dependent_launch();
+    return true;
+}
+
+bool prepare_kernel(const void *kernel, DType type, size_t shared_bytes, Error *error)
+{
+    cudaError_t rc = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+    return rc == cudaSuccess ||
+           error_set_param(error, ERR_DEVICE, "device", "this build has no kernel for %s on this device: %s",
+                           dtype_name(type).text, cudaGetErrorString(rc));
+}
+
 bool prepare_rows(const GemvRow *(*rows_of)(uint32_t *), size_t shared_bytes, Error *error)
 {
     uint32_t n = 0;
     const GemvRow *rows = rows_of(&n);
-    for (uint32_t i = 0; i < 2 * n; i++) {
-        GemvKernel kernel = i % 2 ? rows[i / 2].by_16.kernel : rows[i / 2].by_8.kernel;
-        cudaError_t rc =
-            cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-        if (rc != cudaSuccess)
-            return error_set_param(error, ERR_DEVICE, "device", "this build has no kernel for %s on this device: %s",
-                                   dtype_name(rows[i / 2].type).text, cudaGetErrorString(rc));
+    for (uint32_t i = 0; i < n; i++) {
+        const GemvRow &row = rows[i];
+        const void *const kernels[] = {(const void *)row.by_8.kernel, (const void *)row.by_16.kernel,
+                                       (const void *)row.dot.kernel[0], (const void *)row.dot.kernel[1]};
+        for (const void *kernel : kernels)
+            if (!prepare_kernel(kernel, row.type, shared_bytes, error)) return false;
     }
+    return true;
+}
+
+bool prepare_wide(const GemvWideRow *(*rows_of)(uint32_t *), size_t shared_bytes, Error *error)
+{
+    uint32_t n = 0;
+    const GemvWideRow *rows = rows_of(&n);
+    for (uint32_t i = 0; i < n; i++)
+        for (const auto &form : rows[i].form)
+            if (!prepare_kernel((const void *)form.kernel, rows[i].type, shared_bytes, error)) return false;
     return true;
 }
 
@@ -412,9 +538,11 @@ extern "C" bool matmul_cuda_prepare(Error *error)
 {
     const DeviceFacts *facts = device_facts();
     if (!facts) return error_set(error, ERR_INTERNAL, "kernels are prepared before the device is known");
-    return lw::prepare_rows(lw::gemv_rows_32, facts->block_shared_bytes - lw::GEMV_STATIC_BYTES, error) &&
-           lw::prepare_rows(lw::gemv_rows_k, facts->block_shared_bytes - lw::GEMV_STATIC_BYTES, error) &&
-           lw::prepare_rows(lw::gemv_rows_float, facts->block_shared_bytes - lw::GEMV_STATIC_BYTES, error);
+    const size_t bytes = facts->block_shared_bytes - lw::GEMV_STATIC_BYTES;
+    return lw::check_code(error) && lw::prepare_rows(lw::gemv_rows_32, bytes, error) &&
+           lw::prepare_rows(lw::gemv_rows_k, bytes, error) && lw::prepare_rows(lw::gemv_rows_float, bytes, error) &&
+           lw::prepare_wide(lw::gemv_wide_rows_32, bytes, error) &&
+           lw::prepare_wide(lw::gemv_wide_rows_k, bytes, error);
 }
 
 extern "C" bool matmul_cuda(const MatmulParams *params, Stream stream)

@@ -38,6 +38,11 @@ __global__ void __launch_bounds__(Shape::kThreads) fill(const __grid_constant__ 
             split_4<false>(times(v, factor), &high, &low);
             put_16(to.half, to.half_low, at, high, low);
         }
+        if (to.pieces) {
+            const uint32_t lane = (uint32_t)token % 8 * 4 + c % 128 / 32, step = c / 128 * 4 + c % 32 / 8;
+            split_4<false>(times(v, factor), &high, &low);
+            put_16(to.pieces, nullptr, (((size_t)step * to.n_groups + token / 8) * 32 + lane) * 8 + c % 8, high, low);
+        }
         if (to.bfloat) {
             split_4<true>(v, &high, &low);
             put_16(to.bfloat, to.bfloat_low, at, high, low);

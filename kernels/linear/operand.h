@@ -17,8 +17,18 @@ struct Operand {
     uint16_t *half, *half_low;     /* [n_tokens, cols] binary16, and what its rounding left over */
     uint16_t *bfloat, *bfloat_low; /* [n_tokens, cols] the same in bfloat16, not scaled */
     float *full;                   /* [n_tokens, cols] */
+    /* binary16 as gemv_wide.cuh reads it: 16 bytes for each lane 4 g + t, of columns 8 j .. of 32 t .. of 128 h .. and
+     * token 8 n + g: [h, j, n of n_groups, lane]. What lies past the last token is left as it is. */
+    uint16_t *pieces;
+    uint32_t n_groups;
     uint32_t cols;
 };
+
+/* Tokens that pieces have room for. */
+inline uint32_t operand_piece_tokens(uint32_t n_tokens)
+{
+    return n_tokens <= 32 ? 32 : 64;
+}
 
 RowSource operand_source(const MatmulParams *params);
 /* Arrays whose pointer is NULL are left out. */

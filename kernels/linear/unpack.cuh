@@ -7,6 +7,7 @@
 #pragma once
 #include "base/tensor.h"
 #include "kernels/linear/blocks.h"
+#include "kernels/linear/device_layout.h"
 
 #include <cstdint>
 #include <cuda_bf16.h>
@@ -28,7 +29,8 @@ struct Quantised {
     static constexpr int kLowBytes = 2 * kGroups * 4 * kLow, kHighBytes = 2 * kGroups * 4 * kHigh;
     static constexpr int kScaleBytes = kIsK ? (kTable == Table::kIq4 ? 4 : 8) : (kMin ? 8 : 4);
     static constexpr int kHeadBytes = kIsK ? (kMin ? 8 : 4) : 0;
-    static constexpr int kUnitBytes = 32 * (kLowBytes + kHighBytes + kScaleBytes) + 8 * kHeadBytes;
+    static constexpr int kUsedBytes = 32 * (kLowBytes + kHighBytes + kScaleBytes) + 8 * kHeadBytes;
+    static constexpr int kUnitBytes = (kUsedBytes + DEVICE_UNIT_ALIGN - 1) / DEVICE_UNIT_ALIGN * DEVICE_UNIT_ALIGN;
     static constexpr int kLaneBytes = kLowBytes + kHighBytes + kScaleBytes + kHeadBytes; /* heads once a lane */
 };
 
@@ -139,6 +141,14 @@ template <int kBit, int kTo> __device__ __forceinline__ uint32_t shifted(uint32_
         return x << (kTo - kBit);
 }
 
+/* Where chunk kChunk finds its upper bits: those of pairs 0 and 1 from kBit0 on, of 2 and 3 from kBit1 on. */
+template <class F, int kChunk> struct HighBits {
+    static constexpr int kAt = F::kHigh == 1 ? 2 * kChunk : 2 * (kChunk % 2);
+    static constexpr int kBit0 = F::kHigh == 1 ? (kAt < 4 ? kAt : kAt + 4) : (kAt < 2 ? 2 * kAt : 2 * kAt + 4);
+    static constexpr int kBit1 = kBit0 + (F::kHigh == 1 ? 1 : 2), kWord = F::kHigh == 1 ? 0 : kChunk / 2;
+    static constexpr uint32_t kMask = ((1u << F::kHigh) - 1) * 0x10001u << F::kLow;
+};
+
 /* The four words of pairs of chunk kChunk (8 columns): pair p's quants at bit 4 (p % 2) of each half, as they stand. */
 template <class F, int kChunk>
 __device__ __forceinline__ void pairs_of(const uint32_t *low, const uint32_t *high, uint32_t *ret)
@@ -157,16 +167,13 @@ __device__ __forceinline__ void pairs_of(const uint32_t *low, const uint32_t *hi
         ret[3] = w >> 8 & 0x00F000F0u;
     }
     if constexpr (F::kHigh > 0) {
-        constexpr int kAt = F::kHigh == 1 ? 2 * kChunk : 2 * (kChunk % 2);
-        constexpr int kBit0 = F::kHigh == 1 ? (kAt < 4 ? kAt : kAt + 4) : (kAt < 2 ? 2 * kAt : 2 * kAt + 4);
-        constexpr int kBit1 = kBit0 + (F::kHigh == 1 ? 1 : 2);
-        constexpr uint32_t kMask = ((1u << F::kHigh) - 1) * 0x10001u << F::kLow;
-        uint32_t word = high[F::kHigh == 1 ? 0 : kChunk / 2];
-        uint32_t first = shifted<kBit0, F::kLow>(word), second = shifted<kBit1, F::kLow>(word);
-        ret[0] |= first & kMask;
-        ret[1] |= first & kMask << 4;
-        ret[2] |= second & kMask;
-        ret[3] |= second & kMask << 4;
+        using At = HighBits<F, kChunk>;
+        uint32_t word = high[At::kWord];
+        uint32_t first = shifted<At::kBit0, F::kLow>(word), second = shifted<At::kBit1, F::kLow>(word);
+        ret[0] |= first & At::kMask;
+        ret[1] |= first & At::kMask << 4;
+        ret[2] |= second & At::kMask;
+        ret[3] |= second & At::kMask << 4;
     }
 }
 

@@ -6,6 +6,7 @@
  * them.
  */
 #include "kernels/linear/device_layout.h"
+#include "kernels/linear/matmul_queue.h"
 #include "tests/gpu/ceiling.h"
 #include "tests/gpu/device_check.h"
 #include "tests/support/weights.h"
@@ -116,6 +117,7 @@ static float time_products(Bench *bench, Product first, Product last)
         for (int product = first; product <= (int)last && product < HEAD; product++)
             good = good && run_product(bench, layer, product);
     if (last == HEAD) good = good && run_product(bench, 0, HEAD);
+    good = good && matmul_queue_send(bench->stream);
     device_check(cudaStreamEndCapture(stream, &graph), "capturing");
     device_report(good, "a launch failed");
     device_check(cudaGraphInstantiate(&exec, graph, 0), "making a graph");
@@ -191,6 +193,7 @@ static void make_buffers(Bench *bench)
     size_t n = (size_t)2 * FF * MAX_TOKENS;
     float *host = malloc(n * sizeof *host);
     cublasHandle_t handle;
+    const uint32_t zeros[2] = {0, 0};
     if (!host) exit(1);
     random_floats(&seed, host, n, 1);
     bench->x = device_new(host, (size_t)EMBD * MAX_TOKENS * sizeof *host);
@@ -204,6 +207,8 @@ static void make_buffers(Bench *bench)
                 cublasSetWorkspace(handle, device_new(NULL, 32 << 20), 32 << 20) == CUBLAS_STATUS_SUCCESS;
     device_report(good, "cuBLAS cannot be set up");
     bench->stream.blas = handle;
+    bench->stream.queue = matmul_queue_new(device_new(zeros, sizeof zeros));
+    if (!bench->stream.queue) exit(1);
     free(host);
 }
 

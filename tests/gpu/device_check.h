@@ -31,3 +31,4 @@ bool device_floats_close(DeviceFloats x, const float *want, Tolerance tolerance,
 /* is_short: without the large cases. */
 void test_pointwise(const KernelTable *table, bool is_short);
 void test_linear(const KernelTable *table, Stream stream, bool is_short);
+void test_linear_race(const KernelTable *table, Stream stream); /* few products of each kernel */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * usage: gpu_kernels [short]
+ * usage: gpu_kernels [short | race]
  * CUDA kernels against their reference twins, on device 0. A plain program: Criterion would set CUDA up for each test.
  */
 #include "tests/gpu/device_check.h"
@@ -22,6 +22,7 @@ static Stream make_stream(void)
 
 int main(int argc, char **argv)
 {
+    bool is_race = argc > 1 && strcmp(argv[1], "race") == 0;   /* what shares memory, in little: see is_short */
     bool is_short = argc > 1 && strcmp(argv[1], "short") == 0; /* for a sanitizer, which makes all of it slow */
     Error error;
     const KernelTable *table = kernels_cuda(0, &error);
@@ -31,6 +32,10 @@ int main(int argc, char **argv)
     }
     device_report(!kernels_cuda(-1, &error) && error.code == ERR_NOT_FOUND, "device -1: %s", error.text);
     device_report(!kernels_cuda(9999, &error) && error.code == ERR_NOT_FOUND, "device 9999: %s", error.text);
+    if (is_race) {
+        test_linear_race(table, make_stream());
+        return device_finish();
+    }
     test_pointwise(table, is_short);
     test_linear(table, make_stream(), is_short);
     return device_finish();

@@ -39,10 +39,21 @@ program() {
 run kernels 180 "$(program gpu_kernels)"
 run attention 180 "$(program gpu_attention)"
 run model 240 "$(program gpu_model)" "$@"
+# What devices without kernels of their own run: the oldest code, compiled by the driver.
+portable() {
+    name=$1 limit=$2
+    shift 2
+    run "$name" "$limit" env CUDA_FORCE_PTX_JIT=1 CUDA_CACHE_PATH="$log/jit" CUDA_CACHE_MAXSIZE=1073741824 "$@"
+}
+
+portable portable_kernels 150 "$(program gpu_kernels)" short
+portable portable_attention 120 "$(program gpu_attention)" --quick
+portable portable_model 150 "$(program gpu_model)" short
 if command -v compute-sanitizer >/dev/null; then
     run memcheck_model 120 compute-sanitizer --error-exitcode 9 "$(program gpu_model)" short
     run memcheck_attention 90 compute-sanitizer --error-exitcode 9 "$(program gpu_attention)" --quick
     run racecheck_attention 90 compute-sanitizer --tool racecheck --error-exitcode 9 "$(program gpu_attention)" --quick
+    run racecheck_kernels 120 compute-sanitizer --tool racecheck --error-exitcode 9 "$(program gpu_kernels)" race
     run memcheck_kernels 90 compute-sanitizer --error-exitcode 9 "$(program gpu_kernels)" short
 fi
 echo "$failed programs failed" | tee -a "$report"

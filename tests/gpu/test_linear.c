@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/linear/device_layout.h"
+#include "kernels/linear/matmul_queue.h"
 #include "kernels/linear/dequant.h"
 #include "tests/gpu/device_check.h"
 #include "tests/support/weights.h"
@@ -209,14 +210,15 @@ static void check_problem(const KernelTable *table, Stream stream, Problem *p, c
 /* Every type at its block minimum and above, from 1 token to more than the decode kernels take. */
 static void test_types(const KernelTable *table, Stream stream)
 {
-    static const uint32_t tokens[] = {1, 2, 7, 8, 9, 15, 16, 17, 32, 63, 64, 65, 130}, blocks[] = {1, 3, 11},
-                          few[] = {1, 16, 65};
+    static const uint32_t tokens[] = {1, 2, 7, 8, 9, 15, 16, 17, 32, 33, 63, 64, 65, 130}, blocks[] = {1, 3, 11, 12},
+                          few[] = {1, 2, 16, 40, 65};
     for (size_t i = 0; i < N_TYPES; i++) {
-        for (size_t b = 0; b < 3; b++) {
-            bool all = b == 1;
-            Problem p = new_problem(MAX_TOKENS, blocks[b] * dtype_info(TYPES[i].type)->block_elements);
-            add_out(&p, TYPES[i].type, b ? 37 : 1, b == 1, b == 2);
-            check_problem(table, stream, &p, all ? tokens : few, all ? sizeof tokens / sizeof *tokens : 3, "types");
+        for (size_t b = 0; b < 4; b++) {
+            bool all = b == 1, is_aligned = b == 0 || b == 3;
+            const uint32_t n_cols = blocks[b] * dtype_info(TYPES[i].type)->block_elements;
+            Problem p = new_padded_problem(MAX_TOKENS, n_cols, is_aligned ? 4 : 1);
+            add_out(&p, TYPES[i].type, b ? 37 : 1, b % 2 == 1, b == 2);
+            check_problem(table, stream, &p, all ? tokens : few, all ? sizeof tokens / sizeof *tokens : 5, "types");
             close_problem(&p);
         }
     }
@@ -226,15 +228,17 @@ static void test_types(const KernelTable *table, Stream stream)
 static void test_large(const KernelTable *table, Stream stream)
 {
     static const DType types[] = {DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K, DTYPE_BF16};
-    static const uint32_t one[] = {1}, batch[] = {1, 2, 5, 8, 16};
+    static const uint32_t one[] = {1}, batch[] = {1, 2, 5, 8, 16, 17, 33, 64};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        Problem tall = new_problem(1, 512), wide = new_padded_problem(16, 14336, 0), odd = new_problem(16, 4096 + 256);
+        const size_t n = sizeof batch / sizeof *batch;
+        Problem tall = new_padded_problem(1, 512, i % 2), wide = new_padded_problem(64, 14336, 0),
+                odd = new_problem(64, 4096 + 256);
         add_out(&tall, types[i], 8453, true, true);
         check_problem(table, stream, &tall, one, 1, "tall");
         add_out(&wide, types[i], 33, false, true);
-        check_problem(table, stream, &wide, batch, 5, "wide");
+        check_problem(table, stream, &wide, batch, n, "wide");
         add_out(&odd, types[i], 16, false, false);
-        check_problem(table, stream, &odd, batch, 5, "odd");
+        check_problem(table, stream, &odd, batch, n, "odd");
         close_problem(&tall);
         close_problem(&wide);
         close_problem(&odd);
@@ -258,6 +262,13 @@ static void test_large(const KernelTable *table, Stream stream)
 static void test_outputs(const KernelTable *table, Stream stream)
 {
     static const uint32_t tokens[] = {1, 4, 16, 64, 65};
+    Problem r = new_padded_problem(MAX_TOKENS, 768, 4);
+    add_out(&r, DTYPE_Q8_0, 2200, true, true);
+    add_out(&r, DTYPE_Q8_0, 1, false, false);
+    add_out(&r, DTYPE_Q6_K, 50, true, true);
+    add_out(&r, DTYPE_Q8_0, 40, false, true);
+    check_problem(table, stream, &r, tokens, 5, "outputs");
+    close_problem(&r);
     Problem p = new_problem(MAX_TOKENS, 768);
     add_out(&p, DTYPE_Q4_K, 100, true, false);
     add_out(&p, DTYPE_Q6_K, 50, true, true);
@@ -327,7 +338,7 @@ static double gated_error(const Problem *p, const float *got, uint32_t n_tokens)
 /* A gate of the results, whether one kernel does it or another afterwards. */
 static void test_gated(const KernelTable *table, Stream stream, DType of_gate, DType of_up, uint32_t n_rows)
 {
-    static const uint32_t tokens[] = {1, 2, 5, 8, 9, 17, 64, 70};
+    static const uint32_t tokens[] = {1, 2, 5, 8, 9, 17, 32, 64, 70};
     const uint32_t n_cols = 768;
     Problem p = new_padded_problem(MAX_TOKENS, n_cols, 4);
     for (size_t i = 0; i < (size_t)MAX_TOKENS * (n_cols + 4); i++) p.x[i] *= 0.05f;
@@ -360,29 +371,32 @@ static void test_gated(const KernelTable *table, Stream stream, DType of_gate, D
     close_problem(&p);
 }
 
-/* x with one wild value: of great size, or not finite. */
-static void test_wild(const KernelTable *table, Stream stream)
+/* x with one wild value: of great size, or not finite; in rows of great and of tiny values. */
+static void test_wild(const KernelTable *table, Stream stream, uint32_t n_tokens, uint32_t pad)
 {
-    static const uint32_t three[] = {3};
+    enum { COLS = 512, ROWS = 20 };
+    const uint32_t stride = COLS + pad;
     for (size_t i = 0; i < N_TYPES; i++) {
-        Problem p = new_problem(3, 512);
-        float wild[3] = {1e30f, -3e-30f, NAN}, got[3 * (20 + Y_PAD)];
-        for (uint32_t t = 0; t < 2; t++) /* whole rows of great and of tiny values */
-            for (uint32_t c = 0; c < 512; c++) p.x[t * 513 + c] *= fabsf(wild[t]);
-        device_check(cudaMemcpy((void *)(uintptr_t)p.device.x, p.x, 2 * 513 * sizeof *p.x, cudaMemcpyHostToDevice),
+        Problem p = new_padded_problem(n_tokens, COLS, pad);
+        float wild[3] = {1e30f, -3e-30f, NAN}, *got;
+        for (uint32_t t = 0; t < 2; t++)
+            for (uint32_t c = 0; c < COLS; c++) p.x[t * stride + c] *= fabsf(wild[t]);
+        device_check(cudaMemcpy((void *)(uintptr_t)p.device.x, p.x, 2 * stride * sizeof *p.x, cudaMemcpyHostToDevice),
                      "x");
-        add_out(&p, TYPES[i].type, 20, false, false);
-        check_problem(table, stream, &p, three, 1, "wild");
-        p.device.n_tokens = 3;
+        add_out(&p, TYPES[i].type, ROWS, false, false);
+        check_problem(table, stream, &p, &n_tokens, 1, "wild");
+        p.device.n_tokens = n_tokens;
         device_check(
-            cudaMemcpy((void *)(uintptr_t)(p.device.x + 513 + 7), &wild[2], sizeof(float), cudaMemcpyHostToDevice),
+            cudaMemcpy((void *)(uintptr_t)(p.device.x + stride + 7), &wild[2], sizeof(float), cudaMemcpyHostToDevice),
             "copying a NaN");
         p.device.out[0].y = device_new(p.before[0], p.y_floats[0] * sizeof(float));
-        p.device.scratch = device_new(NULL, matmul_cuda_scratch_bytes(3, 512));
+        p.device.scratch = device_new(NULL, matmul_cuda_scratch_bytes(n_tokens, COLS));
         bool good = table->matmul(&p.device, stream);
-        device_read(got, p.device.out[0].y, sizeof got);
-        for (uint32_t r = 0; r < 20; r++)
-            good = good && isnan(got[23 + r]) && isfinite(got[r]) && isfinite(got[46 + r]);
+        got = checked_alloc(p.y_floats[0] * sizeof *got);
+        device_read(got, p.device.out[0].y, p.y_floats[0] * sizeof *got);
+        for (uint32_t at = 0; at < n_tokens * (ROWS + Y_PAD); at++)
+            if (at % (ROWS + Y_PAD) < ROWS) good = good && isnan(got[at]) == (at / (ROWS + Y_PAD) == 1);
+        free(got);
         device_report(good, "a NaN stays in its row, %s", dtype_info(TYPES[i].type)->name);
         device_free(p.device.out[0].y);
         device_free(p.device.scratch);
@@ -417,6 +431,61 @@ static void test_alone(const KernelTable *table, Stream stream, DType type, uint
     close_problem(&p);
 }
 
+/* One of the products of a chain: of x, into y, which may hold sums already. */
+static MatmulParams chained(const MatmulParams *of, const float *x, float *y, uint32_t stride, bool accumulate)
+{
+    MatmulParams params = *of;
+    params.x = x;
+    params.x_stride = stride;
+    params.out[0].y = y;
+    params.out[0].y_stride = stride;
+    params.out[0].accumulate = accumulate;
+    return params;
+}
+
+/* Products that need each other, more than one kernel takes: as a chain, and one by one, several times over. */
+static void test_chain(const KernelTable *table, Stream stream, DType type, uint32_t n_tokens, uint32_t n_cols)
+{
+    enum { LINKS = 7, ROUNDS = 4 };
+    Problem p = new_padded_problem(n_tokens, n_cols, 0);
+    const size_t bytes = (size_t)n_tokens * n_cols * sizeof(float);
+    const uint32_t zeros[2] = {0, 0};
+    float *rows[3], *norm = device_new(p.x, n_cols * sizeof *norm),
+                    *got[2] = {checked_alloc(bytes), checked_alloc(bytes)};
+    add_out(&p, type, n_cols, false, false);
+    for (int i = 0; i < 3; i++) rows[i] = device_new(p.x, bytes);
+    for (int way = 0; way < 2; way++) {
+        Stream on = stream;
+        if (way) on.queue = matmul_queue_new(device_new(zeros, sizeof zeros));
+        bool good = !way || on.queue;
+        for (int round = 0; round < ROUNDS; round++) {
+            for (int i = 0; i < 3; i++) device_check(cudaMemcpy(rows[i], p.x, bytes, cudaMemcpyHostToDevice), "x");
+            for (int i = 0; i < LINKS; i++) {
+                MatmulParams link = chained(&p.device, rows[i % 3], rows[(i + 1) % 3], n_cols, i % 2);
+                link.norm_weight = norm;
+                link.norm_eps = 1e-5f;
+                good = good && table->matmul(&link, on);
+            }
+            good = good && matmul_queue_send(on);
+            device_read(got[way], rows[LINKS % 3], bytes);
+        }
+        device_report(good, "a chain's launches, %s", dtype_info(type)->name);
+        matmul_queue_free(on.queue);
+    }
+    double off = 0, all = 0;
+    for (size_t i = 0; i < (size_t)n_tokens * n_cols; i++) {
+        off += pow((double)got[0][i] - got[1][i], 2);
+        all += pow(got[0][i], 2);
+    }
+    device_report(sqrt(off / all) < 1e-3, "a chain and its links, %s, %u tokens: %.3g apart", dtype_info(type)->name,
+                  n_tokens, sqrt(off / all));
+    for (int i = 0; i < 3; i++) device_free(rows[i]);
+    free(got[0]);
+    free(got[1]);
+    device_free(norm);
+    close_problem(&p);
+}
+
 void test_linear(const KernelTable *table, Stream stream, bool is_short)
 {
     test_types(table, stream);
@@ -433,12 +502,31 @@ void test_linear(const KernelTable *table, Stream stream, bool is_short)
     test_gated(table, stream, DTYPE_BF16, DTYPE_BF16, 48);
     test_gated(table, stream, DTYPE_Q5_0, DTYPE_Q5_0, 17);
     test_gated(table, stream, DTYPE_F32, DTYPE_F32, 5);
-    test_wild(table, stream);
+    test_wild(table, stream, 2, 0);
+    test_wild(table, stream, 3, 1);
+    test_wild(table, stream, 20, 4);
     for (size_t i = 0; i < N_TYPES; i++) test_alone(table, stream, TYPES[i].type, 768);
+    test_chain(table, stream, DTYPE_Q8_0, 1, 2560);
+    test_chain(table, stream, DTYPE_Q8_0, 2, 2560);
+    test_chain(table, stream, DTYPE_Q4_K, 1, 2560);
+    test_chain(table, stream, DTYPE_BF16, 1, 2560);
     test_alone(table, stream, DTYPE_Q4_K, 14336);
     test_alone(table, stream, DTYPE_BF16, 8192);
     if (!is_short) test_large(table, stream);
     MatmulParams unknown = {.n_tokens = 1, .n_cols = 32, .n_out = 1, .out = {{.type = (DType)99, .n_rows = 1}}};
     device_report(!table->matmul(&unknown, stream), "matmul takes type 99");
     print_errors();
+}
+
+void test_linear_race(const KernelTable *table, Stream stream)
+{
+    static const DType types[] = {DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_BF16};
+    static const uint32_t tokens[] = {1, 2, 20, 40}; /* gemv.cuh's order by mbarriers is none to the checker */
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        Problem p = new_padded_problem(40, 1536, 4);
+        add_out(&p, types[i], 100, true, true);
+        check_problem(table, stream, &p, tokens, types[i] == DTYPE_BF16 ? 2 : 4, "race");
+        close_problem(&p);
+        test_chain(table, stream, types[i], 1, 512);
+    }
 }
