@@ -43,13 +43,12 @@ static bool open_engine(Run *run, Error *error)
     uint64_t begin_usec = clock_now_usec();
     Config with_defaults;
     Error why_not;
-    bool ok =
-        open_device(run->config, &with_defaults, &run->device, &why_not, error) &&
-        (open_model(&with_defaults, run->config->model, run->device, NULL, 1, &progress, &run->engine, &run->seq,
-                    error) ||
-         (open_device_give_up(run->config, error, &with_defaults, &run->device) &&
-          open_model(&with_defaults, run->config->model, run->device, NULL, 1, &progress, &run->engine, &run->seq,
-                     error)));
+    bool ok = open_device(run->config, &with_defaults, &run->device, &why_not, error) &&
+              (open_model(&with_defaults, run->config->model, run->device, NULL, 1, &progress, &run->engine, &run->seq,
+                          error) ||
+               (open_device_give_up(run->config, error, &with_defaults, &run->device) &&
+                open_model(&with_defaults, run->config->model, run->device, NULL, 1, &progress, &run->engine, &run->seq,
+                           error)));
     run->load_usec = clock_now_usec() - begin_usec;
     char text[160];
     if (ok && open_device_cut_context(run->config, run->device, run->engine, text, sizeof text))
