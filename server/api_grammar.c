@@ -13,13 +13,15 @@
 
 bool api_grammar_attach(ApiJob *job, const char *param, const GrammarSource *source, Error *error)
 {
+    GrammarSource wanted = *source;
+    if (!job->may_compile) wanted.ret_unknown = &job->wants_compiler;
     GenerationPlan *plan = job->user;
     if (plan->grammar)
         return error_set_param(error, ERR_INVALID, param, "'%s': the answer has to follow another grammar already",
                                param);
     GrammarCache *cache = job->server->grammars;
-    bool ok = plan->chat_guide ? chat_grammar_get(cache, plan->chat_guide, source, &plan->grammar, error)
-                               : grammar_cache_get(cache, source, &plan->grammar, error);
+    bool ok = plan->chat_guide ? chat_grammar_get(cache, plan->chat_guide, &wanted, &plan->grammar, error)
+                               : grammar_cache_get(cache, &wanted, &plan->grammar, error);
     if (ok) return true;
     if (!*error->param) {
         (void)error_prefix(error, "'%s'", param);

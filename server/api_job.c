@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-enum { MAX_ANSWER_BYTES = 256 << 20 };
+/* uv's pool has four threads. */
+enum { MAX_ANSWER_BYTES = 256 << 20, MAX_COMPILING = 2 };
 
 static bool run_job(ApiJob *job, Error *error)
 {
@@ -21,6 +22,7 @@ static void on_work(uv_work_t *work)
     job->failed = !run_job(job, &job->error);
     cJSON_Delete(job->json);
     job->json = NULL;
+    if (job->wants_compiler && !job->may_compile) return;
     free(job->body);
     job->body = NULL;
 }
@@ -41,9 +43,8 @@ static void job_free(ApiJob *job)
     free(job);
 }
 
-static void on_done(uv_work_t *work, int status)
+static void finish(ApiJob *job, int status)
 {
-    ApiJob *job = work->data;
     if (status) job->failed = !error_set(&job->error, ERR_CANCELLED, "the client left");
     job->server->n_jobs--;
     job->server->metrics.unknown_fields += job->unknown_fields;
@@ -53,6 +54,55 @@ static void on_done(uv_work_t *work, int status)
     else
         reply(job);
     job_free(job);
+}
+
+/* ---- jobs that compile, in the order of their coming ---- */
+
+static void wait_to_compile(ApiJob *job)
+{
+    Server *server = job->server;
+    if (server->last_to_compile)
+        server->last_to_compile->next_to_compile = job;
+    else
+        server->first_to_compile = job;
+    server->last_to_compile = job;
+}
+
+static ApiJob *next_to_compile(Server *server)
+{
+    ApiJob *job = server->first_to_compile;
+    server->first_to_compile = job->next_to_compile;
+    if (!server->first_to_compile) server->last_to_compile = NULL;
+    return job;
+}
+
+static void on_done(uv_work_t *work, int status);
+
+static void start_compiling(Server *server)
+{
+    while (server->first_to_compile && server->n_compiling < MAX_COMPILING) {
+        ApiJob *job = next_to_compile(server);
+        if (!job->exchange) {
+            finish(job, UV_ECANCELED);
+            continue;
+        }
+        server->n_compiling++;
+        job->may_compile = true;
+        job->fault = 0;
+        uv_queue_work(server->params.loop, &job->work, on_work, on_done);
+    }
+}
+
+static void on_done(uv_work_t *work, int status)
+{
+    ApiJob *job = work->data;
+    Server *server = job->server;
+    if (job->may_compile) server->n_compiling--;
+    if (!status && job->wants_compiler && !job->may_compile)
+        wait_to_compile(job);
+    else
+        finish(job, status);
+    start_compiling(server);
 }
 
 /* A job that waits for a thread is not done at all. */

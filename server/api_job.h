@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A request body on its way through uv's pool: parsed and worked on there, answered on the loop. The client may leave
- * meanwhile. run: pool thread, touches only the job and what is immutable; done: loop thread.
+ * meanwhile. run: pool thread, touches only the job and what is immutable; done: loop thread. Jobs that compile a
+ * grammar are few at a time and leave threads of the pool to the others.
  */
 #pragma once
 #include "server/api_json.h"
@@ -26,6 +27,9 @@ struct ApiJob {
     int fault; /* HttpErrorKind; 0: the error's code */
     Error error;
     uint32_t unknown_fields;
+    bool wants_compiler; /* run failed, since it must compile: it is called again, with may_compile */
+    bool may_compile;
+    ApiJob *next_to_compile;
 };
 
 /* Takes the exchange's body. done may be NULL; on failure to start the exchange is answered and done is not called. */

@@ -102,7 +102,7 @@ bool chat_grammar_get(GrammarCache *cache, const ChatGuide *guide, const Grammar
     buffer_init(&key, MAX_KEY_BYTES);
     bool ok = make_key(&wrapped, &key, error);
     if (ok) {
-        const GrammarSource whole = {"chat", key.data, key.n, build, &wrapped};
+        const GrammarSource whole = {"chat", key.data, key.n, build, &wrapped, source->ret_unknown};
         ok = grammar_cache_get(cache, &whole, ret_grammar, error);
     }
     buffer_done(&key);

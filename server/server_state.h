@@ -40,7 +40,9 @@ struct Server {
     uint32_t max_queue; /* the most that the worker takes */
     StatusLine status_line;
     RequestId last_id;
-    uint32_t n_jobs;    /* in uv's pool */
+    uint32_t n_jobs;    /* in uv's pool, or waiting to compile */
+    uint32_t n_compiling;
+    struct ApiJob *first_to_compile, *last_to_compile; /* api_job.c */
     AbortedIds aborted; /* while there are jobs */
     uv_async_t wake;
     uv_timer_t ping, drain, status, heartbeat;

@@ -115,6 +115,10 @@ static bool build(const GrammarCache *cache, const GrammarSource *source, Gramma
 {
     GrammarBuilder *builder;
     GrammarNode root;
+    if (source->ret_unknown) {
+        *source->ret_unknown = true;
+        return error_set(error, ERR_BUSY, "this grammar is not compiled yet");
+    }
     if (!grammar_builder_new(&builder, error)) return false;
     bool ok = source->build(source, builder, &root, error) &&
               grammar_compile(builder, root, cache->vocab, ret_grammar, error);

@@ -16,6 +16,7 @@ struct GrammarSource {
     size_t n;
     bool (*build)(const GrammarSource *source, GrammarBuilder *builder, GrammarNode *ret_root, Error *error);
     const void *arg; /* for build */
+    bool *ret_unknown; /* not NULL: what is not kept is not built, but fails with true here */
 };
 
 typedef struct GrammarCache GrammarCache;
