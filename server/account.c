@@ -44,6 +44,13 @@ static void use_add(AccountUse *use, uint64_t limit, double n, uint64_t now_usec
     use->usec = now_usec;
 }
 
+static void use_return(AccountUse *use, uint64_t limit, double n, uint64_t now_usec)
+{
+    double used = use_now(use, limit, now_usec);
+    use->used = used > n ? used - n : 0;
+    use->usec = now_usec;
+}
+
 /* Until so much has flowed off; whole seconds, at least one. */
 static int wait_seconds(double n, uint64_t limit)
 {
@@ -108,6 +115,14 @@ bool account_take_prompt(Account *account, uint64_t n_tokens, uint64_t now_usec,
     use_add(&account->tokens, limit, (double)n_tokens, now_usec);
     account->n_prompt_tokens += n_tokens;
     return true;
+}
+
+void account_return(Account *account, uint64_t n_requests, uint64_t n_tokens, uint64_t now_usec)
+{
+    if (!account) return;
+    use_return(&account->requests, account->limits.requests, (double)n_requests, now_usec);
+    use_return(&account->tokens, account->limits.tokens, (double)n_tokens, now_usec);
+    account->n_prompt_tokens -= n_tokens;
 }
 
 void account_add_generated(Account *account, uint64_t n_tokens, uint64_t now_usec)

@@ -44,6 +44,11 @@ void account_leave(Account *account);
  */
 LW_CHECK bool account_take_prompt(Account *account, uint64_t n_tokens, uint64_t now_usec, int *ret_retry_s,
                                   Error *error);
+/*
+ * Nothing was served: takes back so much of what account_enter and account_take_prompt charged. A request that came
+ * stays counted; n_tokens in the turn of the loop in which they were taken, so that no count is seen to fall.
+ */
+void account_return(Account *account, uint64_t n_requests, uint64_t n_tokens, uint64_t now_usec);
 /* Tokens of answers, as they are written: more may be used than the limit, and has to flow off then. */
 void account_add_generated(Account *account, uint64_t n_tokens, uint64_t now_usec);
 

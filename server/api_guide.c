@@ -4,11 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool says_nothing(const char *path, Error *error)
+{
+    return error_set_param(error, ERR_INVALID, path, "'%s' must not be empty", path);
+}
+
 static bool check_choices(const cJSON *item, const char *path, Error *error)
 {
     size_t n, i = 0;
     const char *text;
     if (!json_get_array(item, path, API_MAX_GUIDE_CHOICES, &n, error)) return false;
+    if (n == 0) return says_nothing(path, error);
     for (const cJSON *one = item->child; one; one = one->next) {
         char at[64];
         snprintf(at, sizeof at, "%s[%zu]", path, i++);
@@ -19,7 +25,8 @@ static bool check_choices(const cJSON *item, const char *path, Error *error)
 
 static bool check_schema(const cJSON *item, const char *path, Error *error)
 {
-    return cJSON_IsString(item) || json_get_object(item, path, error);
+    if (!cJSON_IsString(item)) return json_get_object(item, path, error);
+    return *item->valuestring || says_nothing(path, error);
 }
 
 static bool check_text(const cJSON *item, const char *path, Error *error)
@@ -39,11 +46,10 @@ static bool (*const checks[])(const cJSON *item, const char *path, Error *error)
     [API_GUIDE_SCHEMA] = check_schema, [API_GUIDE_JSON_OBJECT] = check_switch,
 };
 
-/* An empty schema asks for JSON, so it is no empty field. */
+/* Clients send an empty pattern or grammar for none. */
 static bool asks_for_nothing(const cJSON *item)
 {
-    return cJSON_IsFalse(item) || (cJSON_IsArray(item) && !item->child) ||
-           (cJSON_IsString(item) && !*item->valuestring);
+    return cJSON_IsFalse(item) || (cJSON_IsString(item) && !*item->valuestring);
 }
 
 static bool set_guide(ApiGuide *guide, ApiGuideKind kind, const cJSON *item, const char *path, Error *error)

@@ -174,15 +174,21 @@ static int refuse(const ApiJob *job, const GenerationPlan *plan, Error *error)
     return refusal;
 }
 
+/* What the key was charged for a request of which nothing is served. */
+static void return_charge(const Exchange *exchange, uint64_t n_tokens)
+{
+    const Caller *caller = exchange_caller(exchange);
+    account_return(caller->account, caller->is_charged, n_tokens, clock_now_usec());
+}
+
 /* All prompts of the plan are charged to the key, or none and the request is refused. */
-static bool charge(const GenerationPlan *plan, Exchange *exchange)
+static bool charge(uint64_t n_tokens, Exchange *exchange)
 {
     Error error;
-    uint64_t n_tokens = 0;
     int retry_s = 0;
-    for (uint32_t i = 0; i < plan->n_requests; i++) n_tokens += plan->requests[i]->n_prompt;
     if (account_take_prompt(exchange_caller(exchange)->account, n_tokens, clock_now_usec(), &retry_s, &error))
         return true;
+    return_charge(exchange, 0);
     server_reply_limited(exchange, &error, retry_s);
     return false;
 }
@@ -190,11 +196,14 @@ static bool charge(const GenerationPlan *plan, Exchange *exchange)
 static void begin(ApiJob *job, GenerationPlan *plan)
 {
     Error error;
-    if (!charge(plan, job->exchange)) return;
+    uint64_t n_tokens = 0;
+    for (uint32_t i = 0; i < plan->n_requests; i++) n_tokens += plan->requests[i]->n_prompt;
+    if (!charge(n_tokens, job->exchange)) return;
     Generation *generation = generation_new(job, plan, &error);
     if (generation) generation_link(generation, job->exchange);
     if (generation && launch(generation, plan, &error)) return;
     if (generation) generation_free(generation);
+    if (job->exchange) return_charge(job->exchange, n_tokens);
     reply_failed(job, (int)error.code, &error);
 }
 
@@ -208,8 +217,10 @@ static void on_prepared(ApiJob *job)
         return;
     }
     if (job->failed) {
+        if (job->error.code == ERR_BUSY || job->error.code == ERR_NO_MEMORY) return_charge(job->exchange, 0);
         reply_failed(job, job->fault ? job->fault : (int)job->error.code, &job->error);
     } else if ((refusal = refuse(job, plan, &error)) != 0) {
+        if (refusal != ERR_CANCELLED) return_charge(job->exchange, 0);
         reply_failed(job, refusal, &error);
     } else {
         begin(job, plan);

@@ -15,9 +15,8 @@
 
 static char key_path[] = "/tmp/lw-access-XXXXXX";
 
-static Fixture *start(const char *keys, const char *origins)
+static Fixture *start_with(FixtureOptions options, const char *keys, const char *origins)
 {
-    FixtureOptions options = fixture_defaults();
     int fd = mkstemp(key_path);
     cr_assert(fd >= 0 && write(fd, keys, strlen(keys)) == (ssize_t)strlen(keys));
     close(fd);
@@ -27,6 +26,11 @@ static Fixture *start(const char *keys, const char *origins)
     Fixture *fixture = fixture_start(&options);
     unlink(key_path);
     return fixture;
+}
+
+static Fixture *start(const char *keys, const char *origins)
+{
+    return start_with(fixture_defaults(), keys, origins);
 }
 
 static void ask(Fixture *fixture, const char *line, const char *headers, const char *body, Buffer *in)
@@ -135,6 +139,35 @@ Test(access, limits_are_told_and_kept)
     cr_expect_eq(status, 200);
 
     expect_without(fixture, "GET /v1/models", KEY("kf"), "x-ratelimit");
+    fixture_stop(fixture);
+}
+
+Test(access, what_is_not_served_is_not_charged)
+{
+    static const char *const bodies[] = {"{\"prompt\":\"abcdefghijk\"}",   /* more than the key's tokens */
+                                         "{\"prompt\":[\"abc\",\"def\"]}", /* the queue has a place for the first */
+                                         COMPLETION};                      /* for none: what was cancelled waits */
+    FixtureOptions options = fixture_defaults();
+    options.step_usec = 20000;
+    options.max_queue = 1;
+    Fixture *fixture = start_with(options, "r:kr requests=2 tokens=10\nfree:kf\n", NULL);
+    Buffer in;
+    int fd = http_connect(fixture_port(fixture));
+    buffer_init(&in, 1 << 20);
+    cr_assert(
+        http_send_post(fd, "/v1/completions", KEY("kf"), "{\"prompt\":\"a\",\"max_tokens\":400,\"stream\":true}"));
+    cr_assert_eq(http_read(fd, &in, "data: ", 3000), HTTP_FOUND);
+    buffer_done(&in);
+    for (size_t i = 0; i < 3; i++) {
+        ask(fixture, "POST /v1/completions", KEY("kr"), bodies[i], &in);
+        cr_expect_eq(http_status(&in), 429);
+        cr_expect_eq(strstr(in.data, "\"code\":\"queue_full\"") != NULL, i > 0, "%s", in.data);
+        cr_expect(strstr(in.data, "x-ratelimit-remaining-requests: 2\r\n") != NULL, "%s", in.data);
+        cr_expect(strstr(in.data, "x-ratelimit-remaining-tokens: 10\r\n") != NULL, "%s", in.data);
+        cr_expect_eq(fake_worker_stats().submitted, i ? 2 : 1);
+        buffer_done(&in);
+    }
+    close(fd);
     fixture_stop(fixture);
 }
 

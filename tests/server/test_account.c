@@ -76,6 +76,24 @@ Test(account, tokens_of_answers_may_be_owed)
     account_unref(account);
 }
 
+Test(account, what_was_charged_is_returned)
+{
+    Account *account = make(60, 600, 0);
+    Error error;
+    int retry = 0;
+    for (int i = 0; i < 2; i++) cr_assert(account_enter(account, SECOND, &retry, &error));
+    cr_assert(account_take_prompt(account, 500, SECOND, &retry, &error));
+    account_return(account, 1, 500, SECOND);
+    expect_header(account, SECOND, "x-ratelimit-remaining-requests", "59");
+    expect_header(account, SECOND, "x-ratelimit-remaining-tokens", "600");
+    cr_expect(account->n_requests == 2 && account->n_open == 2 && account->n_prompt_tokens == 0);
+    cr_assert(account_take_prompt(account, 600, SECOND, &retry, &error));
+    account_return(account, 1, 600, 31 * SECOND); /* half of it has flowed off: no more than all is there */
+    expect_header(account, 31 * SECOND, "x-ratelimit-remaining-requests", "60");
+    expect_header(account, 31 * SECOND, "x-ratelimit-remaining-tokens", "600");
+    account_unref(account);
+}
+
 Test(account, a_prompt_that_never_fits_is_not_worth_a_retry)
 {
     Account *account = make(0, 100, 0);
@@ -114,6 +132,7 @@ Test(account, without_limits_or_without_an_account_everything_passes)
     cr_expect(account_enter(NULL, 0, &retry, &error) && account_take_prompt(NULL, 5, 0, &retry, &error));
     account_leave(NULL);
     account_add_generated(NULL, 5, 0);
+    account_return(NULL, 1, 5, 0);
     cr_expect_null(account_ref(NULL));
     account_unref(NULL);
     account_unref(account);

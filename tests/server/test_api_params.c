@@ -477,7 +477,7 @@ Test(api_params, an_answer_follows_one_field_at_most)
     } cases[] = {
         {"{\"grammar\":\"root ::= x\"}", "grammar", API_GUIDE_GRAMMAR},
         {"{\"guided_grammar\":\"root ::= x\",\"regex\":\"\"}", "guided_grammar", API_GUIDE_GRAMMAR},
-        {"{\"regex\":\"a\",\"choice\":[],\"grammar\":null}", "regex", API_GUIDE_REGEX},
+        {"{\"regex\":\"a\",\"choice\":null,\"grammar\":\"\"}", "regex", API_GUIDE_REGEX},
         {"{\"guided_regex\":\"a\"}", "guided_regex", API_GUIDE_REGEX},
         {"{\"choice\":[\"a\",\"\"]}", "choice", API_GUIDE_CHOICE},
         {"{\"guided_choice\":[\"a\"]}", "guided_choice", API_GUIDE_CHOICE},
@@ -502,6 +502,23 @@ Test(api_params, an_answer_follows_one_field_at_most)
     refuse("{\"choice\":\"a\"}", API_CHAT, ERR_INVALID, "choice");
     refuse("{\"choice\":[\"a\",1]}", API_CHAT, ERR_INVALID, "choice[1]");
     refuse("{\"structured_outputs\":[]}", API_CHAT, ERR_INVALID, "structured_outputs");
+}
+
+Test(api_params, a_choice_or_schema_that_is_empty_is_refused)
+{
+    static const struct {
+        const char *body, *param;
+    } cases[] = {
+        {"{\"choice\":[]}", "choice"},
+        {"{\"guided_choice\":[]}", "guided_choice"},
+        {"{\"structured_outputs\":{\"choice\":[]}}", "structured_outputs.choice"},
+        {"{\"structured_outputs\":{\"json\":\"\"}}", "structured_outputs.json"},
+        {"{\"guided_json\":\"\"}", "guided_json"},
+        {"{\"json_schema\":\"\"}", "json_schema"},
+        {"{\"response_format\":{\"type\":\"json_object\",\"schema\":\"\"}}", "response_format.schema"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(cases[i].body, i % 2 ? API_CHAT : API_COMPLETION, ERR_INVALID, cases[i].param);
 }
 
 #define FORMAT(members) "{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":" members "}}"

@@ -83,15 +83,21 @@ static Entry *oldest_taken(GrammarCache *cache)
     return found;
 }
 
-/* Takes the key if it is kept. */
-static bool keep(GrammarCache *cache, char *key, size_t n_key, Grammar *grammar)
+/* Takes the key if it is kept. What another thread has kept meanwhile takes the place of *grammar. */
+static bool keep(GrammarCache *cache, char *key, size_t n_key, Grammar **grammar)
 {
-    size_t n_bytes = n_key + grammar_size_bytes(grammar);
-    if (n_bytes > cache->max_bytes || find(cache, key, n_key)) return false;
+    size_t n_bytes = n_key + grammar_size_bytes(*grammar);
+    const Entry *same = find(cache, key, n_key);
+    if (same) {
+        grammar_release(*grammar);
+        *grammar = grammar_take(same->grammar);
+        return false;
+    }
+    if (n_bytes > cache->max_bytes) return false;
     while (cache->n_bytes > cache->max_bytes - n_bytes) drop(cache, oldest_taken(cache));
     Entry *entry = oldest(cache);
     drop(cache, entry);
-    *entry = (Entry){key, n_key, n_bytes, grammar_take(grammar), ++cache->clock};
+    *entry = (Entry){key, n_key, n_bytes, grammar_take(*grammar), ++cache->clock};
     cache->n_bytes += n_bytes;
     return true;
 }
@@ -139,7 +145,7 @@ bool grammar_cache_get(GrammarCache *cache, const GrammarSource *source, Grammar
         ok = build(cache, source, &grammar, error);
         if (ok) {
             pthread_mutex_lock(&cache->lock);
-            is_kept = keep(cache, key, n_key, grammar);
+            is_kept = keep(cache, key, n_key, &grammar);
             pthread_mutex_unlock(&cache->lock);
         }
     }
