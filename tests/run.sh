@@ -27,7 +27,7 @@ setup() {
 stage_unit() {
     local model gemma
     model=$(deploy/fetch_model.sh) && gemma=$(deploy/fetch_model.sh gemma3) || return 1
-    setup build-run -Dgpu=auto -Dgpu_archs=90a && ninja -C build-run || return 1
+    setup build-run -Dgpu=auto -Dgpu_archs=90a -Dgpu_ptx=false && ninja -C build-run || return 1
     LONGWAVE_TEST_MODEL=$model LONGWAVE_TEST_GEMMA=$gemma meson test -C build-run --no-rebuild -v --no-suite tsan
 }
 
@@ -76,7 +76,7 @@ stage_e2e() {
     local python model
     python=$(python_environment e2e tests/e2e/requirements.txt)/bin/python || return 1
     model=$(deploy/fetch_model.sh) || return 1
-    setup build-run -Dgpu=auto -Dgpu_archs=90a && ninja -C build-run || return 1
+    setup build-run -Dgpu=auto -Dgpu_archs=90a -Dgpu_ptx=false && ninja -C build-run || return 1
     LONGWAVE_BINARY=$lw_root/build-run/server/longwave LONGWAVE_TEST_MODEL=$model \
         "$python" -m pytest -q -p no:cacheprovider tests/e2e
 }
@@ -86,7 +86,7 @@ stage_clients() {
     local python model
     python=$(python_environment clients tests/clients/requirements.txt)/bin/python || return 1
     model=$(deploy/fetch_model.sh) || return 1
-    setup build-run -Dgpu=auto -Dgpu_archs=90a && ninja -C build-run || return 1
+    setup build-run -Dgpu=auto -Dgpu_archs=90a -Dgpu_ptx=false && ninja -C build-run || return 1
     LONGWAVE_BINARY=$lw_root/build-run/server/longwave LONGWAVE_TEST_MODEL=$model \
         "$python" -m pytest -q -p no:cacheprovider -W ignore tests/clients
 }
