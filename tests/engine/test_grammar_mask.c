@@ -10,6 +10,7 @@
 #include "tests/support/grammar_twin.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,17 +197,104 @@ Test(grammar_mask, what_was_found_out_is_forgotten_and_nobody_notices)
 {
     GrammarRig rig;
     Error error;
-    grammar_rig_gbnf(&rig, "root ::= ([a-z] [0-9]){0,9000} \".\"\n", NULL);
+    grammar_rig_gbnf(&rig, "root ::= ([a-z] [0-9] [a-z] [0-9]){0,9000} \".\"\n", NULL);
     GrammarMatcher *first = grammar_rig_matcher(&rig), *second = grammar_rig_matcher(&rig);
     cr_assert(matcher_push_bytes(first, (const uint8_t *)"x", 1, &error), "%s", error.text);
     for (uint32_t i = 0; i < 9000; i++) /* more spots than the tables hold */
-        cr_assert(matcher_push_bytes(second, (const uint8_t *)"a7", 2, &error), "%u: %s", i, error.text);
+        cr_assert(matcher_push_bytes(second, (const uint8_t *)"a7b8", 4, &error), "%u: %s", i, error.text);
     cr_assert_not(matcher_push_bytes(second, (const uint8_t *)"a", 1, &error));
     cr_assert(matcher_push_bytes(second, (const uint8_t *)".", 1, &error), "%s", error.text);
     cr_assert(matcher_is_over(second) && matcher_may_end(second));
     cr_assert_not(matcher_push_bytes(first, (const uint8_t *)"x", 1, &error));
-    cr_assert(matcher_push_bytes(first, (const uint8_t *)"0.", 2, &error), "%s", error.text);
+    cr_assert(matcher_push_bytes(first, (const uint8_t *)"0y1.", 4, &error), "%s", error.text);
     matcher_free(first);
     matcher_free(second);
     grammar_rig_done(&rig);
+}
+
+/* The single bytes, then words of so many letters of the alphabet, all different. */
+static GrammarVocab *word_vocab(const char *alphabet, uint32_t n_words, uint32_t n_letters)
+{
+    uint32_t n_vocab = 256 + n_words;
+    uint64_t random = 11;
+    uint8_t *bytes = malloc(256 + (size_t)n_words * n_letters);
+    size_t *first = malloc((n_vocab + 1) * sizeof *first), n = 0, n_alphabet = strlen(alphabet);
+    cr_assert(bytes && first);
+    for (uint32_t id = 0; id < n_vocab; id++) {
+        first[id] = n;
+        if (id < 256) bytes[n++] = (uint8_t)id;
+        uint64_t number = id - 256; /* its digits make words differ, the rest is random */
+        for (uint32_t i = 0; id >= 256 && i < n_letters; i++, number /= n_alphabet)
+            bytes[n++] = (uint8_t)alphabet[i < 3 ? number % n_alphabet : rig_random(&random) % n_alphabet];
+    }
+    first[n_vocab] = n;
+    GrammarVocab *vocab;
+    Error error;
+    cr_assert(grammar_vocab_new(&(GrammarPieces){n_vocab, bytes, first}, &vocab, &error), "%s", error.text);
+    free(bytes);
+    free(first);
+    return vocab;
+}
+
+Test(grammar_mask, a_choice_of_many_words_has_all_of_them)
+{
+    enum { N_WORDS = 4096 };
+    GrammarVocab *vocab = word_vocab("abcdefghijklmnopqrstuvwxyz", N_WORDS, 7);
+    GrammarRig rig;
+    Error error;
+    GrammarNode *nodes = malloc(N_WORDS * sizeof *nodes);
+    cr_assert(nodes && grammar_builder_new(&rig.builder, &error));
+    for (uint32_t i = 0; i < N_WORDS; i++) {
+        size_t n;
+        const uint8_t *word = grammar_vocab_piece(vocab, 256 + i, &n);
+        nodes[i] = grammar_bytes(rig.builder, (const char *)word, n);
+    }
+    rig.root = grammar_choice(rig.builder, nodes, N_WORDS);
+    free(nodes);
+    cr_assert(grammar_compile(rig.builder, rig.root, vocab, &rig.grammar, &error), "%s", error.text);
+    GrammarMatcher *matcher = grammar_rig_matcher(&rig);
+    const uint64_t *words;
+    uint32_t n_allowed, n_words = 0;
+    cr_assert(matcher_mask(matcher, &words, &n_allowed, &error), "%s", error.text);
+    for (uint32_t i = 256; i < 256 + N_WORDS; i++) n_words += words[i / 64] >> i % 64 & 1;
+    cr_expect_eq(n_words, N_WORDS);
+    cr_expect_eq(n_allowed, N_WORDS + 26);
+    cr_expect(matcher_push_token(matcher, 256 + N_WORDS - 1, &error) && matcher_may_end(matcher), "%s", error.text);
+    matcher_free(matcher);
+    grammar_rig_done(&rig);
+    grammar_vocab_free(vocab);
+}
+
+/* The first mask of a text that may go on in so many ways, each of which takes most of the vocabulary. */
+static bool has_mask(const GrammarVocab *vocab, uint32_t n_ways, Error *error)
+{
+    char *text = malloc(32 + n_ways * 64ul), *at = text;
+    cr_assert_not_null(text);
+    at += sprintf(at, "root ::= r0");
+    for (uint32_t i = 1; i < n_ways; i++) at += sprintf(at, " | r%u", i);
+    for (uint32_t i = 0; i < n_ways; i++)
+        at += sprintf(at, "\nr%u ::= [a-zA-Z]* (\"%03u\" | \"(\" r%u \")\")", i, i, i);
+    GrammarRig rig;
+    grammar_rig_gbnf(&rig, text, vocab);
+    free(text);
+    GrammarMatcher *matcher = grammar_rig_matcher(&rig);
+    const uint64_t *words;
+    uint32_t n;
+    bool ok = matcher_mask(matcher, &words, &n, error);
+    if (ok) cr_expect_gt(n, 10000);
+    cr_expect(matcher_push_bytes(matcher, (const uint8_t *)"ab007", 5, &(Error){0}) && matcher_may_end(matcher));
+    matcher_free(matcher);
+    grammar_rig_done(&rig);
+    return ok;
+}
+
+Test(grammar_mask, a_mask_that_would_take_too_long_is_refused)
+{
+    GrammarVocab *vocab = word_vocab("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", 30000, 5);
+    Error error = {0};
+    cr_expect(has_mask(vocab, 20, &error), "%s", error.text);
+    cr_assert_not(has_mask(vocab, 400, &error));
+    cr_expect_eq(error.code, ERR_TOO_LARGE);
+    cr_expect(strstr(error.text, "too many ways") != NULL, "%s", error.text);
+    grammar_vocab_free(vocab);
 }

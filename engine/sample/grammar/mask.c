@@ -58,7 +58,8 @@ static bool walk_below(Run *run, Walk *walk, uint32_t from, uint32_t spot, Error
         i = run->spots[next].n && goes_on ? i + 1 : node->after;
     }
     run->masks.n_visited += walk->n_nodes - n_before;
-    return true;
+    if (run->masks.n_visited <= run->masks.max_visited) return true;
+    return error_set(error, ERR_TOO_LARGE, "the grammar has too many ways to go on from here");
 }
 
 /* ---- what the top of a stack decides ---- */
@@ -310,6 +311,7 @@ bool mask_of(Run *run, uint32_t spot, const uint64_t **ret_words, uint32_t *ret_
     if (!run->spots[spot].slot) {
         uint32_t slot = take_slot(run), n = 0;
         uint64_t *words = masks->slots + slot * n_words;
+        masks->max_visited = masks->n_visited + MASK_MAX_NODES;
         if (!fill_mask(run, spot, words, error)) return false;
         for (size_t i = 0; i < n_words; i++) n += (uint32_t)__builtin_popcountll(words[i]);
         masks->counts[slot] = n;
@@ -361,6 +363,7 @@ bool mask_warm(Run *run, Error *error)
 {
     const Automaton *automaton = run->automaton;
     Warmth warmth = {.run = run};
+    run->masks.max_visited = UINT64_MAX;
     warmth.words = calloc(run->vocab->n_words, sizeof *warmth.words);
     warmth.caller = calloc((size_t)automaton->n_calls + 1, sizeof *warmth.caller);
     bool ok = warmth.words && warmth.caller;

@@ -14,10 +14,14 @@ enum {
     MASK_MAX_EXITS = 4096,     /* nodes at which tokens leave the top of a stack */
     MASK_MAX_BELOW = 8192,     /* nodes that are visited below them */
     MASK_MAX_TOP = 8,          /* states of a top; more is the whole stack */
+    MASK_MAX_NODES = 4 << 20,  /* of the trie, visited for one mask */
     MASK_WARM_NODES = 8 << 20, /* of the trie, visited ahead of time */
 };
 
-/* Bits of the tokens that may follow, until the next call; *ret_n: how many. */
+/*
+ * Bits of the tokens that may follow, until the next call; *ret_n: how many. ERR_TOO_LARGE: the grammar has so many
+ * ways there that the mask would take too long.
+ */
 LW_CHECK bool mask_of(Run *run, uint32_t spot, const uint64_t **ret_words, uint32_t *ret_n, Error *error);
 /* What takes long, as far as it can be known without a text. */
 LW_CHECK bool mask_warm(Run *run, Error *error);

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STACKS = 1 << 16, MAX_SPOTS = 1 << 13, MAX_MEMBERS = 1 << 20 };
+/* A choice of many words needs a spot for each of their prefixes, and a row for most of them. */
+enum { MAX_STACKS = 1 << 16, MAX_SPOTS = 1 << 15, MAX_MEMBERS = 1 << 20, MAX_ROW_BYTES = 8 << 20 };
 
 /* ---- tables ---- */
 
@@ -20,6 +21,7 @@ static bool reserve(Run *run, void *array, uint32_t *capacity, uint32_t n, uint3
     }
     uint32_t wanted = *capacity ? *capacity * 2 : 64;
     while (wanted < n + more) wanted *= 2;
+    if (wanted > max) wanted = max;
     memcpy(&old, array, sizeof old);
     grown = realloc(old, wanted * size);
     if (!grown) return error_set(error, ERR_NO_MEMORY, "no memory to follow a grammar");
@@ -266,9 +268,10 @@ static bool put_byte(Run *run, Stack stack, uint8_t byte, Error *error)
 /* Room for a row of the spot. */
 static bool make_row(Run *run, uint32_t spot, Error *error)
 {
-    size_t n_classes = run->automaton->n_classes;
+    size_t n_classes = run->automaton->n_classes, row_bytes = n_classes * sizeof *run->rows;
     if (run->spots[spot].row) return true;
-    if (!reserve(run, &run->rows, &run->max_rows, run->n_rows, 1, MAX_SPOTS, n_classes * sizeof *run->rows, error))
+    if (!reserve(run, &run->rows, &run->max_rows, run->n_rows, 1, (uint32_t)(MAX_ROW_BYTES / row_bytes), row_bytes,
+                 error))
         return false;
     memset(&run->rows[run->n_rows * n_classes], 0, n_classes * sizeof *run->rows);
     run->spots[spot].row = ++run->n_rows;

@@ -49,7 +49,8 @@ typedef struct Masks {
     uint32_t n_tops, max_tops;
     IdTable by_stack;
     size_t top_bytes;
-    uint64_t n_visited; /* nodes of the trie, ever */
+    uint64_t n_visited;   /* nodes of the trie, ever */
+    uint64_t max_visited; /* what n_visited may become by the mask in hand */
 } Masks;
 
 /* Who is somewhere: a link of the run's list. */
