@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { EVENTS_PER_TURN = 4096, TOKEN_MEMORY_BYTES = 64 << 20, GRAMMAR_CACHE_BYTES = 64 << 20 };
+enum { EVENTS_PER_TURN = 4096, TOKEN_MEMORY_BYTES = 64 << 20, GRAMMAR_CACHE_BYTES = 512 << 20 };
 
 void server_defaults(ServerParams *params)
 {

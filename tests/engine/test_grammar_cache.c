@@ -54,3 +54,27 @@ Test(grammar_cache, what_is_larger_than_the_cache_is_not_kept)
 {
     check_shared(100, false);
 }
+
+/* A matcher fills tables of its grammar long after it was put in the cache. */
+Test(grammar_cache, what_matchers_may_remember_is_counted)
+{
+    TokenRig rig = token_rig_new(1 << 20, 1 << 20);
+    Error error;
+    GrammarCache *cache;
+    Grammar *first, *second, *again;
+    const GrammarSource sources[] = {{.kind = "text", .text = "abc", .n = 3, .build = build_text},
+                                     {.kind = "text", .text = "def", .n = 3, .build = build_text}};
+    for (size_t n_fit = 1; n_fit <= 2; n_fit++) {
+        cr_assert(grammar_cache_new(rig.tokenizer, n_fit * (30 << 20), &cache, &error), "%s", error.text);
+        cr_assert(grammar_cache_get(cache, &sources[0], &first, &error), "%s", error.text);
+        cr_expect(grammar_size_bytes(first) > 20 << 20 && grammar_size_bytes(first) < 30 << 20);
+        cr_assert(grammar_cache_get(cache, &sources[1], &second, &error), "%s", error.text);
+        cr_assert(grammar_cache_get(cache, &sources[0], &again, &error), "%s", error.text);
+        cr_expect_eq(again == first, n_fit == 2);
+        grammar_release(first);
+        grammar_release(second);
+        grammar_release(again);
+        grammar_cache_free(cache);
+    }
+    token_rig_free(&rig);
+}

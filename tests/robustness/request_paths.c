@@ -101,7 +101,7 @@ static bool run_job(World *world, const char *body, PrepareFn prepare, Buffer *d
     }
     const TokenMemoryParams memory = {.tokenizer = model.tokenizer, .max_bytes = 1 << 20, .max_entry_bytes = 1 << 16};
     bool ok = token_memory_new(&memory, &server.memory, error) &&
-              grammar_cache_new(model.tokenizer, 1 << 20, &server.grammars, error) && prepare(&job, error);
+              grammar_cache_new(model.tokenizer, 64 << 20, &server.grammars, error) && prepare(&job, error);
     if (ok) digest_plan(plan, digest);
     if (ok && plan->grammar) ok = walk_grammar(plan->grammar, digest, error);
     generation_plan_free(plan);

@@ -54,7 +54,7 @@ const GrammarVocab *grammar_vocab(const Grammar *grammar)
 
 size_t grammar_size_bytes(const Grammar *grammar)
 {
-    return sizeof *grammar + automaton_size_bytes(&grammar->automaton);
+    return sizeof *grammar + automaton_size_bytes(&grammar->automaton) + run_max_bytes(grammar->vocab);
 }
 
 uint32_t grammar_n_states(const Grammar *grammar)

@@ -115,5 +115,5 @@ LW_CHECK bool grammar_compile(GrammarBuilder *builder, GrammarNode root, const G
 Grammar *grammar_take(Grammar *grammar);
 void grammar_release(Grammar *grammar);                    /* NULL is fine */
 const GrammarVocab *grammar_vocab(const Grammar *grammar); /* NULL: none */
-size_t grammar_size_bytes(const Grammar *grammar);
+size_t grammar_size_bytes(const Grammar *grammar);         /* with all that its matchers may come to remember */
 uint32_t grammar_n_states(const Grammar *grammar);

@@ -52,6 +52,21 @@ bool run_init(Run *run, const Automaton *automaton, const GrammarVocab *vocab, E
     return true;
 }
 
+/* An id table doubles when half of it is used. */
+static size_t id_table_max_bytes(size_t n_ids)
+{
+    return 4 * n_ids * sizeof(uint32_t);
+}
+
+size_t run_max_bytes(const GrammarVocab *vocab)
+{
+    size_t tables = MAX_STACKS * sizeof(Stack) + MAX_SPOTS * sizeof(Spot) + MAX_MEMBERS * sizeof(uint32_t) +
+                    MAX_ROW_BYTES + id_table_max_bytes(MAX_STACKS) + id_table_max_bytes(MAX_SPOTS);
+    if (!vocab) return tables;
+    return tables + RUN_MAX_TOP_BYTES + MAX_STACKS * sizeof(TopMask) + id_table_max_bytes(MAX_STACKS) +
+           (RUN_MASK_SLOTS + 1) * vocab->n_words * sizeof(uint64_t) + ((size_t)vocab->max_depth + 1) * sizeof(uint32_t);
+}
+
 static void masks_done(Masks *masks)
 {
     for (uint32_t i = 0; i < masks->n_tops; i++) {

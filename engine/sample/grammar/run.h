@@ -79,6 +79,8 @@ typedef struct Run {
 
 LW_CHECK bool run_init(Run *run, const Automaton *automaton, const GrammarVocab *vocab, Error *error);
 void run_done(Run *run);
+/* What its tables may grow to. */
+size_t run_max_bytes(const GrammarVocab *vocab);
 void run_join(Run *run, RunUser *user, uint32_t spot);
 void run_leave(RunUser *user);
 
