@@ -93,7 +93,7 @@ static bool run_job(World *world, const char *body, PrepareFn prepare, Buffer *d
                                .context = engine_context(world->engine),
                                .tokenizer = engine_tokenizer(world->engine),
                                .chat_template = engine_chat_template(world->engine)};
-    ApiJob job = {.server = &server, .model = &model, .user = plan, .json = UNTOUCHED};
+    ApiJob job = {.server = &server, .model = &model, .user = plan, .json = UNTOUCHED, .may_compile = true};
     if (!json_parse(body, strlen(body), &job.json, error)) {
         if (job.json != UNTOUCHED) world->broken = "json_parse touched its output";
         generation_plan_free(plan);
