@@ -86,8 +86,9 @@ static uint32_t whole_order(const Digits *limit, Place place)
     return place.at < limit->n_whole ? LESS : place.order;
 }
 
-static uint64_t order_label(const Digits *limit, Place place)
+static uint64_t order_label(const void *arg, Place place)
 {
+    const Digits *limit = arg;
     switch ((Phase)place.phase) {
     case AT_START:
     case AT_POINT:
@@ -110,9 +111,9 @@ static Place part_step(const Digits *limit, Place place, int digit)
     return (Place){IN_PART, at < limit->n_part ? at + 1 : at, EQUAL};
 }
 
-/* c: a digit or the point. */
-static bool order_step(const Digits *limit, Place place, int c, Place *ret_next)
+static bool order_step(const void *arg, Place place, int c, Place *ret_next)
 {
+    const Digits *limit = arg;
     if (c == '.') {
         if (place.phase == AT_START || place.phase >= AT_POINT) return false;
         *ret_next = (Place){AT_POINT, 0, whole_order(limit, place)};
@@ -144,17 +145,25 @@ static bool number_place(Maker *maker, Place place, uint32_t *ret_number)
     return key_table_number(&maker->places, key, DFA_MAX_STATES, ret_number, maker->builder.error);
 }
 
-static bool compare_all(Maker *maker, const Digits *limit, Arena *arena, const Dfa **ret_dfa)
+/* What an automaton of numbers is made by; arg is what they are compared with. */
+typedef struct Walk {
+    const void *arg;
+    uint32_t first_order; /* of AT_START */
+    uint64_t (*label)(const void *arg, Place place);
+    bool (*step)(const void *arg, Place place, int c, Place *ret_next); /* c: a digit or the point; false: none */
+} Walk;
+
+static bool walk_all(Maker *maker, const Walk *walk, Arena *arena, const Dfa **ret_dfa)
 {
     uint32_t number;
-    if (!number_place(maker, (Place){AT_START, 0, EQUAL}, &number)) return false;
+    if (!number_place(maker, (Place){AT_START, 0, walk->first_order}, &number)) return false;
     for (uint32_t i = 0; i < maker->places.n_keys; i++) {
         const uint32_t *key = maker->places.words + 3 * (size_t)i;
         Place place = {key[0], key[1], key[2]}, next;
-        if (!dfa_builder_state(&maker->builder, order_label(limit, place))) return false;
+        if (!dfa_builder_state(&maker->builder, walk->label(walk->arg, place))) return false;
         static const char codes[] = ".0123456789";
         for (const char *c = codes; *c; c++) {
-            if (!order_step(limit, place, *c, &next)) continue;
+            if (!walk->step(walk->arg, place, *c, &next)) continue;
             if (!number_place(maker, next, &number)) return false;
             if (!dfa_builder_edge(&maker->builder, (uint32_t)*c, (uint32_t)*c, number)) return false;
         }
@@ -162,16 +171,22 @@ static bool compare_all(Maker *maker, const Digits *limit, Arena *arena, const D
     return dfa_builder_finish(&maker->builder, arena, ret_dfa);
 }
 
-/* Numbers without a sign; labels LESS, EQUAL, GREATER. */
-static bool compared(const Digits *limit, Arena *arena, const Dfa **ret_dfa, Error *error)
+static bool dfa_of_walk(const Walk *walk, Arena *arena, const Dfa **ret_dfa, Error *error)
 {
     Maker maker;
     dfa_builder_init(&maker.builder, error);
     key_table_init(&maker.places, 3);
-    bool ok = compare_all(&maker, limit, arena, ret_dfa);
+    bool ok = walk_all(&maker, walk, arena, ret_dfa);
     dfa_builder_done(&maker.builder);
     key_table_done(&maker.places);
     return ok;
+}
+
+/* Numbers without a sign; labels LESS, EQUAL, GREATER. */
+static bool compared(const Digits *limit, Arena *arena, const Dfa **ret_dfa, Error *error)
+{
+    Walk walk = {.arg = limit, .first_order = EQUAL, .label = order_label, .step = order_step};
+    return dfa_of_walk(&walk, arena, ret_dfa, error);
 }
 
 /* ---- signs ---- */
@@ -244,8 +259,9 @@ static bool modulus_of(double factor, Modulus *ret_modulus, Error *error)
 }
 
 /* at: digits read of the fraction, up to scale; order: the remainder of what was read. */
-static bool multiple_step(Modulus modulus, Place place, int c, Place *ret_next)
+static bool multiple_step(const void *arg, Place place, int c, Place *ret_next)
 {
+    Modulus modulus = *(const Modulus *)arg;
     if (c == '.') {
         if (place.phase == AT_START || place.phase >= AT_POINT) return false;
         *ret_next = (Place){AT_POINT, 0, place.order};
@@ -266,29 +282,12 @@ static bool multiple_step(Modulus modulus, Place place, int c, Place *ret_next)
     return true;
 }
 
-static bool multiple_label(Modulus modulus, Place place)
+static uint64_t multiple_label(const void *arg, Place place)
 {
+    Modulus modulus = *(const Modulus *)arg;
     uint64_t rest = place.order;
     for (uint32_t i = place.phase == IN_PART ? place.at : 0; i < modulus.scale; i++) rest = rest * 10 % modulus.factor;
     return place.phase != AT_START && place.phase != AT_POINT && rest == 0;
-}
-
-static bool multiples_all(Maker *maker, Modulus modulus, Arena *arena, const Dfa **ret_dfa)
-{
-    uint32_t number;
-    if (!number_place(maker, (Place){AT_START, 0, 0}, &number)) return false;
-    for (uint32_t i = 0; i < maker->places.n_keys; i++) {
-        const uint32_t *key = maker->places.words + 3 * (size_t)i;
-        Place place = {key[0], key[1], key[2]}, next;
-        if (!dfa_builder_state(&maker->builder, multiple_label(modulus, place))) return false;
-        static const char codes[] = ".0123456789";
-        for (const char *c = codes; *c; c++) {
-            if (!multiple_step(modulus, place, *c, &next)) continue;
-            if (!number_place(maker, next, &number)) return false;
-            if (!dfa_builder_edge(&maker->builder, (uint32_t)*c, (uint32_t)*c, number)) return false;
-        }
-    }
-    return dfa_builder_finish(&maker->builder, arena, ret_dfa);
 }
 
 bool number_multiples(double factor, Arena *arena, const Dfa **ret_dfa, Error *error)
@@ -296,13 +295,8 @@ bool number_multiples(double factor, Arena *arena, const Dfa **ret_dfa, Error *e
     Modulus modulus = {0};
     const Dfa *dfa;
     if (!modulus_of(factor, &modulus, error)) return false;
-    Maker maker;
-    dfa_builder_init(&maker.builder, error);
-    key_table_init(&maker.places, 3);
-    bool ok = multiples_all(&maker, modulus, arena, &dfa) && with_signs(dfa, 1, 1, arena, ret_dfa, error);
-    dfa_builder_done(&maker.builder);
-    key_table_done(&maker.places);
-    return ok;
+    Walk walk = {.arg = &modulus, .label = multiple_label, .step = multiple_step};
+    return dfa_of_walk(&walk, arena, &dfa, error) && with_signs(dfa, 1, 1, arena, ret_dfa, error);
 }
 
 bool number_integers(Arena *arena, const Dfa **ret_dfa, Error *error)
