@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/schema/dfa.h"
+#include "tests/engine/schema/arena_rig.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
-
-static Arena arena;
-static Error error;
-
-static void init(void)
-{
-    arena_init(&arena, 1 << 16, SIZE_MAX);
-}
-
-static void done(void)
-{
-    arena_done(&arena);
-}
 
 TestSuite(dfa, .init = init, .fini = done);
 

@@ -1,23 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/schema/document.h"
 #include "engine/sample/schema/uri.h"
+#include "tests/engine/schema/arena_rig.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
-
-static Arena arena;
-static Error error;
-
-static void init(void)
-{
-    arena_init(&arena, 1 << 16, SIZE_MAX);
-}
-
-static void done(void)
-{
-    arena_done(&arena);
-}
 
 TestSuite(document, .init = init, .fini = done);
 
