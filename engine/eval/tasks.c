@@ -240,11 +240,6 @@ static const TaskKind kinds[] = {
      add_words},
 };
 
-const char *task_kind_name(const TaskKind *kind)
-{
-    return kind->name;
-}
-
 static const struct {
     const char *name;
     size_t offset;

@@ -25,7 +25,6 @@ typedef struct TaskSpec {
     char text[TASK_MAX_TEXT]; /* as it was asked for, "passkey:digits=5" */
 } TaskSpec;
 
-const char *task_kind_name(const TaskKind *kind);
 /* NAME[:KNOB=N...], of n bytes; names and knobs are those of the tables in tasks.c. An error names tasks. */
 LW_CHECK bool task_parse(const char *text, size_t n, TaskSpec *ret_spec, Error *error);
 

@@ -9,11 +9,6 @@ enum { MAX_FACTOR = 1024, MAX_STRETCHED_CONTEXT = 1 << 28 };
 
 static const char *const names[ROPE_N_OVERRIDES] = {"plain", "linear", "ntk", "yarn"};
 
-const char *rope_override_name(RopeOverrideKind kind)
-{
-    return names[kind];
-}
-
 bool rope_override_parse(const char *text, RopeOverride *ret_override, Error *error)
 {
     const char *equals = strchr(text, '=');

@@ -19,7 +19,6 @@ typedef struct RopeOverride {
     double factor; /* of the trained context; at least 1 */
 } RopeOverride;
 
-const char *rope_override_name(RopeOverrideKind kind);
 /* "KIND=FACTOR"; an error names the option rope. */
 LW_CHECK bool rope_override_parse(const char *text, RopeOverride *ret_override, Error *error);
 /* Sliding-window layers with a base of their own stay as they are. override NULL: nothing changes. */

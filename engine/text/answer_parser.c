@@ -26,9 +26,8 @@ struct AnswerParser {
     Buffer held; /* blanks, then what may still become a mark; not told yet */
     size_t n_blank;
     ToolCall call;
-    Buffer raw;     /* since the last call that was told: content, if no other one comes of it */
-    Buffer since;   /* answer_parser_call_text */
-    bool is_behind; /* since is of an earlier push */
+    Buffer raw;   /* since the last call that was told: content, if no other one comes of it */
+    Buffer since; /* ToolCall.since, as long as its first name is not known */
 };
 
 bool answer_parser_new(const AnswerPlan *plan, AnswerParser **ret_parser, Error *error)
@@ -117,7 +116,6 @@ static void begin_call(AnswerParser *parser, bool is_marked)
 {
     buffer_clear(&parser->raw);
     buffer_clear(&parser->since);
-    parser->is_behind = false;
     parser->mode = MODE_CALL;
     tool_call_begin(&parser->call, parser->plan->style->format->body);
     parser->call.since = is_marked ? NULL : &parser->since;
@@ -257,7 +255,8 @@ static void feed_call(AnswerParser *parser, char byte)
         buffer_clear(&parser->raw);
     else if (is_taken)
         (void)!buffer_append(&parser->raw, &byte, 1, error);
-    if (is_taken) (void)!buffer_append(&parser->since, &byte, 1, error);
+    if (is_taken && call->since && call->n_calls == call->n_before)
+        (void)!buffer_append(&parser->since, &byte, 1, error);
     if (call->is_over)
         parser->mode = MODE_OVER;
     else if (step == CALL_NOT)
@@ -288,7 +287,6 @@ static bool is_plain(const AnswerParser *parser)
 bool answer_parser_push(AnswerParser *parser, const char *text, size_t n, AnswerParts *parts, Error *error)
 {
     parser->parts = parser->call.parts = parts;
-    if (parser->is_behind) buffer_clear(&parser->since);
     for (size_t i = 0; i < n && parts->error.code == ERR_NONE; i++) {
         if (is_plain(parser)) {
             answer_parts_add(parts, PART_CONTENT, text + i, n - i);
@@ -296,7 +294,6 @@ bool answer_parser_push(AnswerParser *parser, const char *text, size_t n, Answer
         }
         feed(parser, text[i]);
     }
-    parser->is_behind = answer_parser_phase(parser) == PHASE_CALL;
     return answer_parts_end(parts, error);
 }
 
@@ -329,18 +326,7 @@ AnswerPhase answer_parser_phase(const AnswerParser *parser)
     }
 }
 
-uint32_t answer_parser_calls(const AnswerParser *parser)
-{
-    return parser->call.n_calls;
-}
-
 bool answer_parser_is_over(const AnswerParser *parser)
 {
     return parser->mode == MODE_OVER;
-}
-
-const char *answer_parser_call_text(const AnswerParser *parser, size_t *ret_n)
-{
-    *ret_n = parser->since.n;
-    return parser->since.data ? parser->since.data : "";
 }

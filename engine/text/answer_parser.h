@@ -47,8 +47,5 @@ LW_CHECK bool answer_parser_push(AnswerParser *parser, const char *text, size_t 
 LW_CHECK bool answer_parser_finish(AnswerParser *parser, AnswerParts *parts, Error *error);
 
 AnswerPhase answer_parser_phase(const AnswerParser *parser);
-uint32_t answer_parser_calls(const AnswerParser *parser); /* begun so far */
 /* A call beyond max_calls has begun: what follows counts for nothing. */
 bool answer_parser_is_over(const AnswerParser *parser);
-/* PHASE_CALL: the bytes behind its mark, or from its first one on; until the next push. */
-const char *answer_parser_call_text(const AnswerParser *parser, size_t *ret_n);

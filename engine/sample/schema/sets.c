@@ -134,17 +134,6 @@ bool scalars_join(Sets *sets, Scalars a, Scalars b, Scalars *ret_scalars)
     return true;
 }
 
-bool scalars_cut(Sets *sets, Scalars a, Scalars b, Scalars *ret_scalars)
-{
-    a.kinds &= b.kinds;
-    for (int i = 0; i < 2; i++)
-        if ((a.kinds & regular[i]) &&
-            !(cut(sets, part_of(&a, regular[i]), *part_of(&b, regular[i])) && drop_empty(&a, regular[i])))
-            return false;
-    *ret_scalars = a;
-    return true;
-}
-
 bool scalars_subtract(Sets *sets, Scalars a, Scalars b, Scalars *ret_scalars)
 {
     uint32_t both = a.kinds & b.kinds;

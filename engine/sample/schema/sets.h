@@ -60,6 +60,5 @@ LW_CHECK bool sets_words(Sets *sets, Strings strings, const Dfa **ret_dfa);
 bool sets_are_empty(Strings strings);
 
 LW_CHECK bool scalars_join(Sets *sets, Scalars a, Scalars b, Scalars *ret_scalars);
-LW_CHECK bool scalars_cut(Sets *sets, Scalars a, Scalars b, Scalars *ret_scalars);
 /* Of the scalar kinds alone. */
 LW_CHECK bool scalars_subtract(Sets *sets, Scalars a, Scalars b, Scalars *ret_scalars);
