@@ -2,6 +2,7 @@
 #include "engine/text/tool_call.h"
 
 #include <string.h>
+#include <utf8proc.h>
 
 /* ---- where a JSON value ends ---- */
 
@@ -76,27 +77,11 @@ void tool_call_escaped(ToolCall *call, const char *text, size_t n)
     if (!call->is_over) answer_parts_add_escaped(call->parts, PART_ARGUMENTS, text, n);
 }
 
-int tool_call_hex(char byte)
-{
-    if (byte >= '0' && byte <= '9') return byte - '0';
-    char small = (char)(byte | 0x20);
-    return small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
-}
-
-static size_t encode(uint32_t code, char bytes[static 4])
-{
-    if (code < 0x80) return (void)(bytes[0] = (char)code), 1;
-    size_t n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; code >>= 6) bytes[i] = (char)(0x80 | (code & 0x3F));
-    bytes[0] = (char)((0xF00u >> n) | code);
-    return n;
-}
-
 void tool_call_code_point(ToolCall *call, uint32_t code, bool escaped)
 {
     char bytes[4];
     bool is_text = code && code < 0x110000 && (code < 0xD800 || code > 0xDFFF);
-    size_t n = encode(is_text ? code : 0xFFFD, bytes);
+    size_t n = (size_t)utf8proc_encode_char(is_text ? (utf8proc_int32_t)code : 0xFFFD, (utf8proc_uint8_t *)bytes);
     if (escaped)
         tool_call_escaped(call, bytes, n);
     else

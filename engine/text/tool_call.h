@@ -64,6 +64,5 @@ void tool_call_escaped(ToolCall *call, const char *text, size_t n);
 /* The code point in UTF-8, as it stands in a JSON string. */
 void tool_call_code_point(ToolCall *call, uint32_t code, bool escaped);
 bool tool_call_is_blank(char byte);
-int tool_call_hex(char byte); /* -1: no digit */
 /* What breaks off: a call whose name is told ends there, any other is none. */
 CallStep tool_call_broken(const ToolCall *call);

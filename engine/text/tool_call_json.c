@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/text/tool_call.h"
 
+#include "base/numbers.h"
+
 #include <string.h>
 
 /* One object {"name": ..., "arguments": {...}}, perhaps as the member "function" of another; or a list of such. */
@@ -216,7 +218,7 @@ static void end_escape(ToolCall *call)
 
 static CallStep take_hex(ToolCall *call, char byte)
 {
-    int digit = tool_call_hex(byte);
+    int digit = hex_value(byte);
     if (digit < 0) return tool_call_broken(call);
     call->code = call->code << 4 | (uint32_t)digit;
     if (++call->n_digits < 4) return CALL_MORE;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/text/tool_call.h"
 
+#include "base/numbers.h"
+
 #include <string.h>
 
 /*
@@ -295,7 +297,7 @@ static CallStep take_escape(ToolCall *call, char byte)
 
 static CallStep take_hex(ToolCall *call, char byte)
 {
-    int digit = tool_call_hex(byte);
+    int digit = hex_value(byte);
     if (digit < 0) {
         call->state = PY_TEXT;
         tool_call_code_point(call, 0, true);

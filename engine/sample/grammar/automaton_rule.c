@@ -2,6 +2,9 @@
 /* From the nondeterministic automaton of one rule to a deterministic one: subsets of its states. */
 #include "engine/sample/grammar/automaton.h"
 
+#include "base/array.h"
+#include "base/numbers.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,17 +39,7 @@ static bool no_memory(Error *error)
 /* Room for n more of size bytes in *array. */
 static bool reserve(void *array, uint32_t *max, uint32_t n_used, uint32_t n, size_t size, Error *error)
 {
-    void *old, *grown;
-    if (n_used + n <= *max) return true;
-    uint64_t more = *max ? (uint64_t)*max * 2 : 64;
-    while (more < (uint64_t)n_used + n) more *= 2;
-    if (more > UINT32_MAX) return no_memory(error);
-    memcpy(&old, array, sizeof old);
-    grown = realloc(old, more * size);
-    if (!grown) return no_memory(error);
-    memcpy(array, &grown, sizeof grown);
-    *max = (uint32_t)more;
-    return true;
+    return array_reserve(array, max, (uint64_t)n_used + n, UINT32_MAX, size) || no_memory(error);
 }
 
 /* ---- subsets ---- */
@@ -76,12 +69,6 @@ static bool is_telling(const Subsets *subsets, uint32_t state)
     return false;
 }
 
-static int compare_ids(const void *a, const void *b)
-{
-    uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
-    return (left > right) - (left < right);
-}
-
 static bool is_same_subset(const void *owner, uint32_t id, const void *key)
 {
     const Subsets *subsets = owner;
@@ -105,7 +92,7 @@ static bool find_subset(Subsets *subsets, uint32_t *ret_id, Error *error)
         !reserve(&subsets->list, &subsets->max, subsets->n, 1, sizeof(Subset), error))
         return false;
     uint32_t *members = &subsets->members[subsets->n_members];
-    qsort(subsets->closure, n, sizeof(uint32_t), compare_ids);
+    qsort(subsets->closure, n, sizeof(uint32_t), compare_u32);
     if (n) memcpy(members, subsets->closure, n * sizeof *members);
     Subset subset = {subsets->n_members, n, hash_bytes(2166136261u, members, n * sizeof *members)};
     if (!id_table_reserve(&subsets->by_members, hash_of_subset, subsets)) return no_memory(error);
@@ -222,7 +209,7 @@ static bool has_end(const Subsets *subsets, uint32_t id)
 {
     const Subset *subset = &subsets->list[id];
     const uint32_t *members = &subsets->members[subset->first];
-    return subset->n && bsearch(&subsets->end, members, subset->n, sizeof *members, compare_ids);
+    return subset->n && bsearch(&subsets->end, members, subset->n, sizeof *members, compare_u32);
 }
 
 static bool add_state(Subsets *subsets, uint32_t id, Error *error)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/grammar/grammar.h"
 
+#include "base/array.h"
 #include "base/utf8.h"
 #include "engine/sample/grammar/grammar_impl.h"
 
@@ -126,15 +127,10 @@ static uint32_t hash_of_node(const void *owner, uint32_t id)
 
 static bool grow(GrammarBuilder *builder)
 {
-    if (builder->n_nodes < builder->max_nodes) return true;
-    uint32_t max = builder->max_nodes ? builder->max_nodes * 2 : 64;
-    Node *nodes = realloc(builder->nodes, max * sizeof *nodes);
-    if (nodes) builder->nodes = nodes;
-    uint32_t *hashes = realloc(builder->node_hashes, max * sizeof *hashes);
-    if (hashes) builder->node_hashes = hashes;
-    if (!nodes || !hashes) return false;
-    builder->max_nodes = max;
-    return true;
+    uint32_t max = builder->max_nodes;
+    uint64_t wanted = (uint64_t)builder->n_nodes + 1;
+    return array_reserve(&builder->nodes, &max, wanted, UINT32_MAX, sizeof *builder->nodes) &&
+           array_reserve(&builder->node_hashes, &builder->max_nodes, wanted, UINT32_MAX, sizeof *builder->node_hashes);
 }
 
 /* Its data is copied if it is new. */
@@ -407,13 +403,8 @@ GrammarRule grammar_rule(GrammarBuilder *builder, const char *name, size_t n)
     if (builder->error.code != ERR_NONE) return GRAMMAR_FAILED;
     if (builder->n_rules >= GRAMMAR_MAX_RULES)
         return grammar_fail(builder, ERR_TOO_LARGE, "more than %d rules", GRAMMAR_MAX_RULES);
-    if (builder->n_rules == builder->max_rules) {
-        uint32_t max = builder->max_rules ? builder->max_rules * 2 : 16;
-        Rule *rules = realloc(builder->rules, max * sizeof *rules);
-        if (!rules) return no_memory(builder);
-        builder->rules = rules;
-        builder->max_rules = max;
-    }
+    if (!array_reserve(&builder->rules, &builder->max_rules, (uint64_t)builder->n_rules + 1, UINT32_MAX, sizeof(Rule)))
+        return no_memory(builder);
     if (!id_table_reserve(&builder->by_name, hash_of_rule, builder)) return no_memory(builder);
     uint32_t hash = hash_bytes(2166136261u, name, n);
     uint32_t *slot = id_table_find(&builder->by_name, hash, is_same_name, builder, &(Name){name, n});

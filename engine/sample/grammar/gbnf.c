@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <utf8proc.h>
 
 typedef struct Parser {
     GrammarBuilder *builder;
@@ -112,7 +113,9 @@ static GrammarNode read_text(Parser *parser)
         if (!read_char(parser, &code)) break;
         if (code == 0 || (code >= 0xD800 && code < 0xE000))
             (void)fail_at(parser, offset, "U+%04X cannot be part of an answer", code);
-        else if (!buffer_append(&text, bytes, source_encode(code, bytes), &error))
+        else if (!buffer_append(&text, bytes,
+                                (size_t)utf8proc_encode_char((utf8proc_int32_t)code, (utf8proc_uint8_t *)bytes),
+                                &error))
             (void)grammar_fail(parser->builder, error.code, "%s", error.text);
     }
     GrammarNode node = has_failed(parser) ? GRAMMAR_FAILED : grammar_bytes(parser->builder, text.data, text.n);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/grammar/mask.h"
 
+#include "base/array.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,14 +96,9 @@ static void forget_tops(Masks *masks)
 /* Room for one more. */
 static bool reserve_top(Masks *masks, Error *error)
 {
-    if (masks->n_tops == masks->max_tops) {
-        uint32_t max = masks->max_tops ? masks->max_tops * 2 : 16;
-        TopMask *tops = realloc(masks->tops, max * sizeof *tops);
-        if (!tops) return no_memory(error);
-        masks->tops = tops;
-        masks->max_tops = max;
-    }
-    return id_table_reserve(&masks->by_stack, hash_of_top, masks) || no_memory(error);
+    bool ok = array_reserve(&masks->tops, &masks->max_tops, (uint64_t)masks->n_tops + 1, UINT32_MAX, sizeof(TopMask)) &&
+              id_table_reserve(&masks->by_stack, hash_of_top, masks);
+    return ok || no_memory(error);
 }
 
 /* The words and exits of a stack that ends with STACK_OPEN or, is_whole, with the text. */

@@ -2,6 +2,8 @@
 /* Ranges of code points as ranges of bytes. */
 #include "engine/sample/grammar/nfa.h"
 
+#include <utf8proc.h>
+
 /* Where a code point ends, and the states from which any 1, 2 or 3 further bytes lead there. */
 typedef struct ClassEnd {
     Nfa *nfa;
@@ -57,15 +59,6 @@ static bool add_span(ClassEnd *end, uint32_t from, const uint8_t *low, const uin
     return find_tail(end, n - 1, &next, error) && add_bytes(end->nfa, from, next, first, last, error);
 }
 
-static size_t encode(uint32_t code, uint8_t out[static 4])
-{
-    static const uint8_t leads[] = {0, 0, 0xC0, 0xE0, 0xF0};
-    size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; code >>= 6) out[i] = (uint8_t)(0x80 | (code & 0x3F));
-    out[0] = (uint8_t)(leads[n] | code);
-    return n;
-}
-
 bool nfa_add_class(Nfa *nfa, const Node *node, uint32_t from, uint32_t to, Error *error)
 {
     static const CodeRange lengths[] = {{0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xFFFF}, {0x10000, 0x10FFFF}};
@@ -77,8 +70,8 @@ bool nfa_add_class(Nfa *nfa, const Node *node, uint32_t from, uint32_t to, Error
             if (first < lengths[j].first) first = lengths[j].first;
             if (last > lengths[j].last) last = lengths[j].last;
             if (first > last) continue;
-            size_t n = encode(first, low);
-            (void)encode(last, high);
+            size_t n = (size_t)utf8proc_encode_char((utf8proc_int32_t)first, low);
+            (void)utf8proc_encode_char((utf8proc_int32_t)last, high);
             if (!add_span(&end, from, low, high, n, error)) return false;
         }
     return true;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/grammar/run.h"
 
+#include "base/array.h"
+#include "base/numbers.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,21 +16,10 @@ enum { MAX_STACKS = 1 << 16, MAX_SPOTS = 1 << 15, MAX_MEMBERS = 1 << 20, MAX_ROW
 static bool reserve(Run *run, void *array, uint32_t *capacity, uint32_t n, uint32_t more, uint32_t max, size_t size,
                     Error *error)
 {
-    void *old, *grown;
-    if (n + more <= *capacity) return true;
-    if (n + more > max) {
-        run->is_full = true;
-        return error_set(error, ERR_TOO_LARGE, "the text is nested too deeply, or in too many ways at once");
-    }
-    uint32_t wanted = *capacity ? *capacity * 2 : 64;
-    while (wanted < n + more) wanted *= 2;
-    if (wanted > max) wanted = max;
-    memcpy(&old, array, sizeof old);
-    grown = realloc(old, wanted * size);
-    if (!grown) return error_set(error, ERR_NO_MEMORY, "no memory to follow a grammar");
-    memcpy(array, &grown, sizeof grown);
-    *capacity = wanted;
-    return true;
+    if (array_reserve(array, capacity, (uint64_t)n + more, max, size)) return true;
+    if (n + more <= max) return error_set(error, ERR_NO_MEMORY, "no memory to follow a grammar");
+    run->is_full = true;
+    return error_set(error, ERR_TOO_LARGE, "the text is nested too deeply, or in too many ways at once");
 }
 
 static bool no_memory(Error *error)
@@ -215,12 +207,6 @@ static bool put_calls(Run *run, Stack stack, Error *error)
     return true;
 }
 
-static int compare_ids(const void *a, const void *b)
-{
-    uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
-    return (left > right) - (left < right);
-}
-
 /* Follows calls and ends of rules from the closure in hand; keeps the stacks that read something. */
 static bool close_spot(Run *run, uint32_t *ret_spot, Error *error)
 {
@@ -244,7 +230,7 @@ static bool close_spot(Run *run, uint32_t *ret_spot, Error *error)
         bool reads = at[0].first_byte < at[1].first_byte || at[0].first_token < at[1].first_token;
         if (reads) run->closure[key.n++] = run->closure[i];
     }
-    qsort(run->closure, key.n, sizeof *run->closure, compare_ids);
+    qsort(run->closure, key.n, sizeof *run->closure, compare_u32);
     return find_spot(run, &key, ret_spot, error);
 }
 
@@ -348,7 +334,7 @@ static bool copy_spot(const Run *run, Run *made, const uint32_t *copies, uint32_
 {
     const Spot *spot = &run->spots[id];
     for (uint32_t i = 0; i < spot->n; i++) made->closure[i] = copies[run->members[spot->first + i]];
-    qsort(made->closure, spot->n, sizeof *made->closure, compare_ids);
+    qsort(made->closure, spot->n, sizeof *made->closure, compare_u32);
     SpotKey key = {made->closure, spot->n, spot->may_end, spot->opens};
     return find_spot(made, &key, ret_spot, error);
 }

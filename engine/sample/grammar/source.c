@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/grammar/source.h"
 
+#include "base/array.h"
+#include "base/numbers.h"
 #include "base/utf8.h"
 
 #include <stdlib.h>
@@ -39,13 +41,6 @@ bool source_take(Source *source, const char *word)
     return true;
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool source_hex(Source *source, size_t n_digits, uint32_t *ret_code)
 {
     uint32_t code = 0;
@@ -75,29 +70,12 @@ bool source_number(Source *source, uint32_t *ret_number)
     return true;
 }
 
-size_t source_encode(uint32_t code, char out[4])
-{
-    static const uint8_t leads[] = {0, 0, 0xC0, 0xE0, 0xF0};
-    size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; code >>= 6) out[i] = (char)(0x80 | (code & 0x3F));
-    out[0] = (char)(leads[n] | code);
-    return n;
-}
-
 /* Room for one more of size bytes, or the builder has failed. */
-static bool reserve(GrammarBuilder *builder, void *array, size_t *max, size_t n, size_t size)
+static bool reserve(GrammarBuilder *builder, void *array, uint32_t *max, size_t n, size_t size)
 {
-    void *old, *grown;
-    if (n < *max) return true;
-    memcpy(&old, array, sizeof old);
-    grown = realloc(old, (*max * 2 + 8) * size);
-    if (!grown) {
-        (void)grammar_fail(builder, ERR_NO_MEMORY, "no memory for a grammar");
-        return false;
-    }
-    memcpy(array, &grown, sizeof grown);
-    *max = *max * 2 + 8;
-    return true;
+    if (array_reserve(array, max, n + 1, UINT32_MAX, size)) return true;
+    (void)grammar_fail(builder, ERR_NO_MEMORY, "no memory for a grammar");
+    return false;
 }
 
 void node_list_push(GrammarBuilder *builder, NodeList *list, GrammarNode node)

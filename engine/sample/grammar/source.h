@@ -20,19 +20,19 @@ bool source_take(Source *source, const char *word);
 LW_CHECK bool source_hex(Source *source, size_t n_digits, uint32_t *ret_code);
 /* A decimal number; false: there is none, or it is beyond 9 digits. */
 LW_CHECK bool source_number(Source *source, uint32_t *ret_number);
-/* The code point as UTF-8 behind out [4]; returns its bytes. */
-size_t source_encode(uint32_t code, char out[4]);
 
 typedef struct NodeList {
     GrammarNode *nodes; /* [n] */
-    size_t n, max;
+    size_t n;
+    uint32_t max;
 } NodeList;
 void node_list_push(GrammarBuilder *builder, NodeList *list, GrammarNode node);
 void node_list_done(NodeList *list);
 
 typedef struct RangeList {
     CodeRange *ranges; /* [n] */
-    size_t n, max;
+    size_t n;
+    uint32_t max;
 } RangeList;
 void range_list_push(GrammarBuilder *builder, RangeList *list, uint32_t first, uint32_t last);
 void range_list_done(RangeList *list);

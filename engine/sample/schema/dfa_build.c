@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/schema/dfa_build.h"
 
+#include "base/array.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,15 +13,10 @@ static bool no_memory(Error *error)
     return error_set(error, ERR_NO_MEMORY, "no memory for an automaton");
 }
 
-static bool grow(void **array, uint32_t *capacity, size_t size, uint32_t wanted, Error *error)
+/* Room for one more. */
+static bool reserve(void *array, uint32_t *capacity, uint32_t n, size_t size, Error *error)
 {
-    uint32_t larger = *capacity ? *capacity * 2 : 64;
-    if (larger < wanted) larger = wanted;
-    void *grown = realloc(*array, larger * size);
-    if (!grown) return no_memory(error);
-    *array = grown;
-    *capacity = larger;
-    return true;
+    return array_reserve(array, capacity, (uint64_t)n + 1, UINT32_MAX, size) || no_memory(error);
 }
 
 void dfa_builder_init(DfaBuilder *builder, Error *error)
@@ -39,12 +36,10 @@ bool dfa_builder_state(DfaBuilder *builder, uint64_t label)
 {
     if (builder->n_states >= DFA_MAX_STATES)
         return error_set(builder->error, ERR_TOO_LARGE, "an automaton needs more than %d states", DFA_MAX_STATES);
-    if (builder->n_states == builder->states_capacity) {
-        uint32_t capacity = builder->states_capacity;
-        if (!grow((void **)&builder->begin, &capacity, sizeof *builder->begin, 0, builder->error)) return false;
-        if (!grow((void **)&builder->labels, &builder->states_capacity, sizeof *builder->labels, 0, builder->error))
-            return false;
-    }
+    uint32_t capacity = builder->states_capacity, n = builder->n_states;
+    if (!reserve(&builder->begin, &capacity, n, sizeof *builder->begin, builder->error) ||
+        !reserve(&builder->labels, &builder->states_capacity, n, sizeof *builder->labels, builder->error))
+        return false;
     builder->begin[builder->n_states] = builder->n_edges;
     builder->labels[builder->n_states++] = label;
     return true;
@@ -62,8 +57,7 @@ bool dfa_builder_edge(DfaBuilder *builder, uint32_t first, uint32_t last, uint32
     }
     if (builder->n_edges >= DFA_MAX_EDGES)
         return error_set(builder->error, ERR_TOO_LARGE, "an automaton needs more than %d edges", DFA_MAX_EDGES);
-    if (builder->n_edges == builder->edges_capacity &&
-        !grow((void **)&builder->edges, &builder->edges_capacity, sizeof *builder->edges, 0, builder->error))
+    if (!reserve(&builder->edges, &builder->edges_capacity, builder->n_edges, sizeof *builder->edges, builder->error))
         return false;
     builder->edges[builder->n_edges++] = (DfaEdge){first, last, to};
     return true;
@@ -229,8 +223,7 @@ bool key_table_number(KeyTable *table, const uint32_t *key, uint32_t max_keys, u
     if (!*slot) {
         if (table->n_keys >= max_keys)
             return error_set(error, ERR_TOO_LARGE, "an automaton needs more than %u states", max_keys);
-        if (table->n_keys == table->keys_capacity &&
-            !grow((void **)&table->words, &table->keys_capacity, table->width * sizeof *key, 0, error))
+        if (!reserve(&table->words, &table->keys_capacity, table->n_keys, table->width * sizeof *key, error))
             return false;
         memcpy(table->words + (size_t)table->n_keys * table->width, key, table->width * sizeof *key);
         *slot = ++table->n_keys;

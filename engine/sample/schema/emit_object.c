@@ -6,6 +6,8 @@
  * different for a minimum, since among other keys one may come twice.
  */
 #include "engine/sample/schema/emit.h"
+
+#include "base/array.h"
 #include "engine/sample/schema/dfa_build.h"
 #include "engine/sample/schema/json_text.h"
 
@@ -39,13 +41,9 @@ typedef struct Writer {
 
 static bool add_edge(Writer *writer, uint32_t from, uint32_t to, GrammarNode node)
 {
-    if (writer->n_edges == writer->max_edges) {
-        uint32_t max = writer->max_edges ? writer->max_edges * 2 : 64;
-        GrammarEdge *edges = realloc(writer->edges, max * sizeof *edges);
-        if (!edges) return nodes_no_memory(writer->emit->nodes);
-        writer->edges = edges;
-        writer->max_edges = max;
-    }
+    if (!array_reserve(&writer->edges, &writer->max_edges, (uint64_t)writer->n_edges + 1, UINT32_MAX,
+                       sizeof *writer->edges))
+        return nodes_no_memory(writer->emit->nodes);
     writer->edges[writer->n_edges++] = (GrammarEdge){from, to, node};
     return true;
 }

@@ -4,6 +4,9 @@
  * point, and the last one. Once all may follow, nothing else in the subset counts any more.
  */
 #include "engine/sample/schema/dfa_build.h"
+
+#include "base/array.h"
+#include "base/numbers.h"
 #include "engine/sample/schema/pattern_nfa.h"
 
 #include <stdlib.h>
@@ -84,13 +87,8 @@ static void tidy(Subsets *subsets)
 
 static bool add_arc(Subsets *subsets, Arc arc)
 {
-    if (subsets->n_arcs == subsets->arcs_capacity) {
-        uint32_t capacity = subsets->arcs_capacity ? subsets->arcs_capacity * 2 : 64;
-        Arc *arcs = realloc(subsets->arcs, capacity * sizeof *arcs);
-        if (!arcs) return error_set(subsets->error, ERR_NO_MEMORY, "no memory for a pattern");
-        subsets->arcs = arcs;
-        subsets->arcs_capacity = capacity;
-    }
+    if (!array_reserve(&subsets->arcs, &subsets->arcs_capacity, (uint64_t)subsets->n_arcs + 1, UINT32_MAX, sizeof arc))
+        return error_set(subsets->error, ERR_NO_MEMORY, "no memory for a pattern");
     subsets->arcs[subsets->n_arcs++] = arc;
     return true;
 }
@@ -109,12 +107,6 @@ static bool collect_arcs(Subsets *subsets, const uint32_t *set)
     return true;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 static bool find_borders(Subsets *subsets)
 {
     const PatternNfa *nfa = subsets->nfa;
@@ -125,7 +117,7 @@ static bool find_borders(Subsets *subsets)
         subsets->borders[n++] = nfa->ranges[i].first;
         subsets->borders[n++] = nfa->ranges[i].last + 1;
     }
-    if (n) qsort(subsets->borders, n, sizeof *subsets->borders, compare_numbers);
+    if (n) qsort(subsets->borders, n, sizeof *subsets->borders, compare_u32);
     for (uint32_t i = 0; i < n; i++)
         if (!kept || subsets->borders[i] != subsets->borders[kept - 1]) subsets->borders[kept++] = subsets->borders[i];
     subsets->n_borders = kept;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/schema/pattern_nfa.h"
 
+#include "base/array.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,22 +18,17 @@ void pattern_nfa_done(PatternNfa *nfa)
     *nfa = (PatternNfa){0};
 }
 
-static bool reserve(void **array, uint32_t *capacity, uint32_t wanted, uint32_t max, size_t size, Error *error)
+static bool reserve(void *array, uint32_t *capacity, uint32_t wanted, uint32_t max, size_t size, Error *error)
 {
-    if (wanted <= *capacity) return true;
+    if (array_reserve(array, capacity, wanted, max, size)) return true;
     if (wanted > max) return error_set(error, ERR_TOO_LARGE, "a pattern needs more than %u states or ranges", max);
-    uint32_t larger = *capacity * 2 > wanted ? *capacity * 2 : wanted + 32;
-    void *grown = realloc(*array, larger * size);
-    if (!grown) return error_set(error, ERR_NO_MEMORY, "no memory for a pattern");
-    *array = grown;
-    *capacity = larger;
-    return true;
+    return error_set(error, ERR_NO_MEMORY, "no memory for a pattern");
 }
 
 static bool add_states(PatternNfa *nfa, uint32_t n, uint32_t *ret_first)
 {
-    if (!reserve((void **)&nfa->states, &nfa->states_capacity, nfa->n_states + n, PATTERN_MAX_STATES,
-                 sizeof *nfa->states, nfa->error))
+    if (!reserve(&nfa->states, &nfa->states_capacity, nfa->n_states + n, PATTERN_MAX_STATES, sizeof *nfa->states,
+                 nfa->error))
         return false;
     *ret_first = nfa->n_states;
     for (uint32_t i = 0; i < n; i++)
@@ -50,8 +47,8 @@ bool pattern_nfa_empty(PatternNfa *nfa, PatternPiece *ret_piece)
 bool pattern_nfa_set(PatternNfa *nfa, const CodeRange *ranges, uint32_t n, PatternPiece *ret_piece)
 {
     uint32_t first;
-    if (!reserve((void **)&nfa->ranges, &nfa->ranges_capacity, nfa->n_ranges + n, PATTERN_MAX_RANGES,
-                 sizeof *nfa->ranges, nfa->error) ||
+    if (!reserve(&nfa->ranges, &nfa->ranges_capacity, nfa->n_ranges + n, PATTERN_MAX_RANGES, sizeof *nfa->ranges,
+                 nfa->error) ||
         !add_states(nfa, 2, &first))
         return false;
     if (n) memcpy(nfa->ranges + nfa->n_ranges, ranges, n * sizeof *ranges);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/schema/uri.h"
 
+#include "base/numbers.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -73,13 +75,6 @@ const char *uri_resolve(const char *base, const char *reference, Arena *arena)
     snprintf(uri, n, "%.*s%s%s", (int)keep, base, joins ? "/" : "", reference);
     if (authority_end(uri) > scheme_bytes(uri)) remove_dots(uri + authority_end(uri));
     return uri;
-}
-
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    char lower = (char)(c | 0x20);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
 const char *uri_unescape(const char *text, size_t n, Arena *arena)
