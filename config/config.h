@@ -126,6 +126,7 @@ typedef struct Config {
     QuestionRows question_rows;
     const char *text, *trace, *resume, *html; /* paths; NULL: none */
     bool certify;
+    const char *calibration;
     /* calibrate */
     const char *gates, *output; /* paths; NULL: none */
     float sparsity;

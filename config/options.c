@@ -274,6 +274,8 @@ const ConfigOption config_options[] = {
      .help = "write the report as a page too"},
     {"certify", .kind = OPTION_FLAG, FIELD(certify), .fallback = "off", .commands = CMD_EVAL,
      .help = "write the certificate of the policy that passes and reads least beside the model"},
+    {"calibration", .kind = OPTION_TEXT, FIELD(calibration), .shown = "none", .commands = CMD_EVAL, .metavar = "PATH",
+     .help = "with certify: a file of calibrate; a policy is certified from its crossover on"},
 
     {"output", 'o', OPTION_TEXT, FIELD(output), .commands = CMD_CALIBRATE, .required = CMD_CALIBRATE, .metavar = "PATH",
      .help = "file of head roles to write; what one that is there already holds is not measured again"},

@@ -123,7 +123,9 @@ void engine_pages_unref(Engine *engine, const PageSet *set);
 /* The classes of a policy, in PageSet order: [*ret_n <= KV_MAX_CLASSES], static. */
 const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n);
 PolicyId engine_default_policy(const Engine *engine);        /* of who does not choose one */
-uint32_t engine_certified_tokens(const Engine *engine);      /* prompts that the default is certified for; 0: any */
+/* Prompts that the default is certified for: of at most so many tokens, and of at least so many; 0: any. */
+uint32_t engine_certified_tokens(const Engine *engine);
+uint32_t engine_certified_from(const Engine *engine);
 const Error *engine_certificate_error(const Engine *engine); /* why "auto" does not follow the one there is; NULL */
 const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy); /* NULL past the last */
 KvUsage engine_kv_usage(const Engine *engine);

@@ -81,7 +81,7 @@ struct Engine {
     uint32_t n_policies, n_own_policies; /* the first of them were there when it was opened, and stay */
     PolicyId default_policy;
     Error certificate_error; /* ERR_NONE: none */
-    uint32_t certified_tokens;
+    uint32_t certified_tokens, certified_from;
     uint64_t policy_clock;
     KvClassTable classes;
     KvMemory *memory;

@@ -68,6 +68,14 @@ static bool append_default(Engine *engine, const AttnPolicy *policy, const AttnP
     return true;
 }
 
+/* Are all its rows up to the bypass dense, whatever comes behind them? */
+static bool is_dense_before(const AttnPolicy *policy)
+{
+    const Wavelength *wave = &policy->wavelength;
+    return policy->selection.n_stages && !policy->roles && !wavelength_cuts(wave, wave->k_prefill) &&
+           !wavelength_cuts(wave, wave->k_decode);
+}
+
 /* The certified policy with the roles that it names, as it was measured; false: it cannot be followed. */
 static bool read_certificate(Engine *engine, const AttnPolicy *policies, uint32_t n, PolicySpec *ret_spec, Error *error)
 {
@@ -84,7 +92,10 @@ static bool read_certificate(Engine *engine, const AttnPolicy *policies, uint32_
     if ((roles ? roles->hash : 0) != certificate.roles)
         return error_set(error, ERR_INVALID, "the certificate is of other head roles than those of '%.64s'",
                          ret_spec->roles);
+    if (engine->params.rope)
+        return error_set(error, ERR_INVALID, "the certificate is of the model's own positions, without rope");
     engine->certified_tokens = certificate.length;
+    engine->certified_from = is_dense_before(&ret_spec->policy) ? 0 : certificate.crossover;
     return policy_check(&ret_spec->policy, error) && check_device(engine, &ret_spec->policy, error);
 }
 
@@ -196,6 +207,11 @@ const Error *engine_certificate_error(const Engine *engine)
 uint32_t engine_certified_tokens(const Engine *engine)
 {
     return engine->default_policy ? engine->certified_tokens : 0;
+}
+
+uint32_t engine_certified_from(const Engine *engine)
+{
+    return engine->default_policy ? engine->certified_from : 0;
 }
 
 PolicyId engine_default_policy(const Engine *engine)

@@ -186,8 +186,7 @@ bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *p
     bool is_named = longwave->preset && strcmp(longwave->preset, "auto");
     const char *preset = is_named ? longwave->preset : fallback->preset;
     const char *roles = longwave->roles || is_named ? longwave->roles : fallback->roles;
-    ApiAttention attention = {
-        .wish = longwave->attention, .name = {preset, roles}, .is_auto = !is_named && !longwave->roles};
+    ApiAttention attention = {.wish = longwave->attention, .name = {preset, roles}};
     const AttnPolicy *known = preset_find(preset), *from = NULL;
     if (known) attention.wish.preset = attention.name.preset = known->name;
     attention.policy = find_policy(policies, preset, roles);
@@ -195,6 +194,8 @@ bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *p
     if (is_own) attention.name = policies->list[attention.policy];
     AttnWish rest = attention.wish;
     rest.preset = NULL;
+    /* Who changes what the server chose has chosen. */
+    attention.is_auto = !is_named && !longwave->roles && wish_is_plain(&rest);
     if (is_own && wish_is_plain(&rest)) {
         attention.reach = reach_of(policies, attention.name.policy ? attention.name.policy : known);
         attention.wish = rest;
@@ -222,7 +223,9 @@ bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *p
 
 void api_longwave_settle(const ServedPolicies *policies, uint32_t n_prompt, ApiAttention *attention)
 {
-    if (!attention->is_auto || !policies->certified_tokens || n_prompt <= policies->certified_tokens) return;
+    bool is_short = n_prompt < policies->certified_from;
+    bool is_long = policies->certified_tokens && n_prompt > policies->certified_tokens;
+    if (!attention->is_auto || (!is_short && !is_long)) return;
     *attention = (ApiAttention){.name = policies->list[0], .reach = policies->trained_context};
     if (!attention->reach) attention->reach = UINT32_MAX;
 }

@@ -24,7 +24,8 @@ typedef struct ServedPolicies {
     bool is_fixed;             /* the device takes nothing but these */
     bool has_baselines;        /* requests may ask for those of eval too */
     uint32_t trained_context;  /* of the model; 0: not told */
-    uint32_t certified_tokens; /* prompts of up to so many follow the fallback, longer ones are dense; 0: any */
+    /* Prompts of at least and at most so many tokens follow the fallback, others are dense; 0: any. */
+    uint32_t certified_from, certified_tokens;
 } ServedPolicies;
 
 /* What a request comes to. */
@@ -39,5 +40,5 @@ typedef struct ApiAttention {
 /* What cannot be served is refused with the field's name, an unknown preset with a list of what there is. */
 LW_CHECK bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *policies,
                                      ApiAttention *ret_attention, Error *error);
-/* Of a prompt of n tokens: what is certified for shorter ones alone is dense. */
+/* Of a prompt of n tokens: one that the fallback is not certified for is dense. */
 void api_longwave_settle(const ServedPolicies *policies, uint32_t n_prompt, ApiAttention *attention);

@@ -169,7 +169,8 @@ static bool open_found(Calibrate *calibrate, bool is_raw, Error *error)
     found->recent_prefill = p->recent_prefill;
     for (uint32_t i = 0; i < shape->n_layers * shape->n_kv_heads; i++)
         found->is_ranked[i] = !shape_layer_window(shape, i / shape->n_kv_heads);
-    return read_gates(calibrate, error) && calibration_load(p->output, found, error);
+    return read_gates(calibrate, error) && file_check_replace(p->output, error) &&
+           file_lock(p->output, &calibrate->lock, error) && calibration_load(p->output, found, error);
 }
 
 static bool prepare(Calibrate *calibrate, Error *error)
@@ -191,6 +192,7 @@ bool calibrate_new(const CalibrateParams *params, Calibrate **ret_calibrate, Err
     Calibrate *calibrate = calloc(1, sizeof *calibrate);
     if (!calibrate) return error_set(error, ERR_NO_MEMORY, "no memory to begin with");
     calibrate->params = *params;
+    calibrate->lock = FILE_UNLOCKED;
     if (!prepare(calibrate, error)) {
         calibrate_free(calibrate);
         return false;
@@ -205,6 +207,7 @@ void calibrate_free(Calibrate *calibrate)
     calibrate_close(calibrate);
     prompt_frame_done(&calibrate->frame);
     calibration_done(&calibrate->found);
+    file_unlock(&calibrate->lock);
     free(calibrate);
 }
 

@@ -2,6 +2,7 @@
 /* The parts of calibrate: for its own files alone. */
 #pragma once
 #include "engine/eval/calibrate.h"
+#include "engine/eval/files.h"
 
 enum { CALIBRATE_MAX_TASKS = 16, CALIBRATE_MAX_POLICIES = 24, CALIBRATE_MACHINE = 160 };
 enum { PROMPT_WORK = 16 }; /* heads that are measured while a prompt is read, about */
@@ -16,6 +17,7 @@ struct Calibrate {
     Engine *engine; /* of the stage that runs */
     PromptFrame frame;
     HeadRoles roles;
+    FileLock lock;      /* of the output */
     double done, whole; /* of the work, for the bar */
     uint64_t saved_usec;
 };

@@ -220,6 +220,24 @@ bool calibration_parse(const char *text, size_t n, Calibration *calibration, Err
     return ok;
 }
 
+bool calibration_parse_cells(const char *text, size_t n, uint64_t model, Calibration *ret_calibration, Error *error)
+{
+    Calibration c = {.model = model, .cells = calloc(CALIBRATION_MAX_CELLS, sizeof *c.cells)};
+    if (!c.cells) return no_memory(error);
+    bool ok = results_check_depth(text, n, error);
+    cJSON *root = ok ? cJSON_ParseWithLength(text, n) : NULL;
+    if (ok && !root) ok = error_set(error, ERR_INVALID, "is no JSON, or too much for the memory");
+    const cJSON *crossover = cJSON_GetObjectItemCaseSensitive(root, "crossover");
+    ok = ok && check_model(root, &c, error) &&
+         read_items(cJSON_GetObjectItemCaseSensitive(crossover, "cells"), "crossover", read_cell, &c, error);
+    cJSON_Delete(root);
+    if (ok)
+        *ret_calibration = c;
+    else
+        calibration_done(&c);
+    return ok;
+}
+
 bool calibration_load(const char *path, Calibration *calibration, Error *error)
 {
     Buffer text;

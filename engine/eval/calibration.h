@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "engine/eval/policy_spec.h"
 #include "engine/eval/tasks.h"
+#include "engine/select/roles.h"
 
 #include <cjson/cJSON.h>
 
@@ -52,6 +53,9 @@ LW_CHECK bool calibration_init(Calibration *calibration, uint32_t n_layers, uint
 void calibration_done(Calibration *calibration);
 /* Takes over what text [n] holds. An error names the member, or both models. */
 LW_CHECK bool calibration_parse(const char *text, size_t n, Calibration *calibration, Error *error);
+/* Only the cells of the crossover, of whatever method, sparsity and machine; for calibration_done. */
+LW_CHECK bool calibration_parse_cells(const char *text, size_t n, uint64_t model, Calibration *ret_calibration,
+                                      Error *error);
 /* The same of a file; nothing where there is none. */
 LW_CHECK bool calibration_load(const char *path, Calibration *calibration, Error *error);
 LW_CHECK bool calibration_json(const Calibration *calibration, cJSON **ret_root, Error *error);
@@ -65,3 +69,19 @@ void calibration_scores(const Calibration *calibration, double *ret_scores);
  */
 uint32_t calibration_crossover(const Calibration *calibration, const char *policy);
 const CrossoverCell *calibration_cell(const Calibration *calibration, const char *policy, uint32_t length);
+
+/* The crossovers of a finished file, for whoever certifies a policy. */
+typedef struct Crossovers {
+    Calibration of;   /* its cells alone */
+    AttnPolicy roles; /* those that were found; in the arena that they were read into */
+} Crossovers;
+
+/* An error names the member, or both models. */
+LW_CHECK bool crossovers_parse(const char *text, size_t n, const RolesModel *model, Arena *arena,
+                               Crossovers *ret_crossovers, Error *error);
+void crossovers_done(Crossovers *crossovers);
+/*
+ * Of the policy that the spec is, by whatever name it was calibrated: calibration_crossover. ERR_NOT_FOUND: it was not
+ * calibrated.
+ */
+LW_CHECK bool crossovers_find(const Crossovers *crossovers, const PolicySpec *spec, uint32_t *ret_from, Error *error);

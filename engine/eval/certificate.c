@@ -3,6 +3,7 @@
 
 #include "engine/eval/files.h"
 #include "engine/select/policy_check.h"
+#include "engine/select/presets.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
@@ -101,6 +102,7 @@ static bool read_members(const cJSON *root, Certificate *certificate, Error *err
     }
     for (uint32_t i = 0; i < N_MEMBERS; i++)
         if (!seen[i]) return refuse(members[i].name, "is missing", error);
+    if (certificate->crossover > certificate->length) return refuse("crossover", "is beyond the length", error);
     return certificate->worst_loss >= certificate->mean_loss || refuse("worst_loss", "is less than the mean", error);
 }
 
@@ -160,6 +162,8 @@ bool certificate_policy(const Certificate *certificate, PolicySpec *ret_spec, Er
     PolicySpec spec;
     if (!policy_spec_parse(certificate->policy, strlen(certificate->policy), &spec, error))
         return error_prefix(error, "the certificate");
+    if (preset_is_baseline(spec.preset))
+        return error_set(error, ERR_INVALID, "the certificate's policy '%s' is there for comparison alone", spec.text);
     Selection *selection = &spec.policy.selection;
     if (selection->n_stages && selection->bypass < certificate->crossover) selection->bypass = certificate->crossover;
     if (!policy_check(&spec.policy, error)) return error_prefix(error, "the certificate's policy");

@@ -17,7 +17,8 @@ typedef struct Certificate {
     char policy[CERTIFICATE_MAX_POLICY]; /* as `eval --policies` takes it */
     uint64_t roles;                      /* HeadRoles.hash of the roles that it names; 0: none */
     char kv_type[CERTIFICATE_MAX_KV_TYPE];
-    uint32_t crossover;           /* rows at positions from this one on may follow the policy; before it, dense */
+    uint32_t crossover;           /* rows at positions from this one on may follow the policy; before it, dense. At most
+                                     length */
     uint32_t length;              /* longest context that was measured: prompts beyond it are dense */
     uint32_t questions;           /* of each task, at least */
     uint32_t tasks;               /* that counted */

@@ -2,7 +2,8 @@
 #include "engine/eval/eval.h"
 
 #include "base/clock.h"
-#include "engine/eval/certificate.h"
+#include "engine/eval/certify.h"
+#include "engine/eval/files.h"
 #include "engine/eval/policy_spec.h"
 #include "engine/eval/words.h"
 #include "engine/select/policy_check.h"
@@ -31,6 +32,8 @@ struct Eval {
     uint32_t n_policies, n_tasks;
     PromptFrame frame;
     TokenList text;
+    FileLock lock;         /* of the results' file */
+    Crossovers crossovers; /* of params.calibration */
     Results results;
     SummaryRules rules;
     Summary summary;
@@ -171,12 +174,25 @@ static cJSON *make_identity(const Eval *eval, Error *error)
 
 static bool open_results(Eval *eval, Error *error)
 {
+    const char *path = eval->params.results_path;
+    if (path && !file_lock(path, &eval->lock, error)) return false;
     cJSON *identity = make_identity(eval, error);
     if (!identity) return false;
     bool ok = eval->params.results_path ? results_load(eval->params.results_path, identity, &eval->results, error)
                                         : results_new(identity, &eval->results, error);
     cJSON_Delete(identity);
     return ok;
+}
+
+static bool read_calibration(Eval *eval, Error *error)
+{
+    const EvalParams *p = &eval->params;
+    const RolesModel model = {engine_shape(p->engine), engine_model_fingerprint(p->engine)};
+    if (!p->calibration ||
+        crossovers_parse(p->calibration, p->n_calibration_bytes, &model, &eval->arena, &eval->crossovers, error))
+        return true;
+    snprintf(error->param, sizeof error->param, "calibration");
+    return false;
 }
 
 static bool open_frame(Eval *eval, Error *error)
@@ -200,7 +216,8 @@ static bool prepare(Eval *eval, Error *error)
                                p->n_rows);
     if (!add_policy(eval, "dense", strlen("dense"), error) || !split_list(p->policies, add_policy, eval, error))
         return false;
-    return (!p->tasks || split_list(p->tasks, add_task, eval, error)) && open_results(eval, error);
+    return (!p->tasks || split_list(p->tasks, add_task, eval, error)) && read_calibration(eval, error) &&
+           open_results(eval, error);
 }
 
 bool eval_new(const EvalParams *params, Eval **ret_eval, Error *error)
@@ -208,6 +225,7 @@ bool eval_new(const EvalParams *params, Eval **ret_eval, Error *error)
     Eval *eval = calloc(1, sizeof *eval);
     if (!eval) return error_set(error, ERR_NO_MEMORY, "no memory to begin with");
     eval->params = *params;
+    eval->lock = FILE_UNLOCKED;
     eval->rules = (SummaryRules){.n_depths = params->n_depths,
                                  .least_dense = 0.6,
                                  .max_mean = CERTIFICATE_MAX_MEAN_LOSS,
@@ -229,6 +247,8 @@ void eval_free(Eval *eval)
     prompt_frame_done(&eval->frame);
     token_list_done(&eval->text);
     results_done(&eval->results);
+    crossovers_done(&eval->crossovers);
+    file_unlock(&eval->lock);
     arena_done(&eval->arena);
     free(eval);
 }
@@ -299,56 +319,32 @@ const Report *eval_report(const Eval *eval)
     return &eval->report;
 }
 
-static double read_share(const PolicySummary *policy)
+static bool certify_one(const Eval *eval, uint32_t i, Certificate *ret_certificate, Error *error)
 {
-    const KvCounts *counts = &policy->counts;
-    return counts->dense_bytes ? (double)(counts->kv_bytes + counts->select_bytes) / (double)counts->dense_bytes : 1;
-}
-
-/* Its weakest measurement, at the longest length what it reads; NULL: it fails somewhere, or was not asked enough. */
-static bool judge(const Eval *eval, const char *name, Certificate *certificate)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < eval->summary.n_policies; i++) {
-        const PolicySummary *p = &eval->summary.policies[i];
-        if (strcmp(p->policy, name)) continue;
-        if (!summary_passes(p, &eval->rules) || p->n_questions < CERTIFICATE_MIN_QUESTIONS) return false;
-        if (!any || -p->mean_change > certificate->mean_loss) certificate->mean_loss = -p->mean_change;
-        if (!any || -p->worst_change > certificate->worst_loss) certificate->worst_loss = -p->worst_change;
-        if (!any || p->n_questions < certificate->questions) certificate->questions = p->n_questions;
-        if (!any || p->n_counted < certificate->tasks) certificate->tasks = p->n_counted;
-        if (p->length > certificate->length) {
-            certificate->length = p->length;
-            certificate->kv_share = read_share(p);
-        }
-        any = true;
-    }
-    return any;
+    const EvalParams *p = &eval->params;
+    const CertifyParams params = {.summary = &eval->summary,
+                                  .rules = &eval->rules,
+                                  .name = eval->policies[i].name,
+                                  .spec = &eval->specs[i],
+                                  .crossovers = p->calibration ? &eval->crossovers : NULL,
+                                  .kv_type = p->kv_type,
+                                  .model = engine_model_fingerprint(p->engine)};
+    return certify(&params, ret_certificate, error);
 }
 
 bool eval_certify(const Eval *eval, const char *model_path, const char **ret_policy, Error *error)
 {
-    Certificate best = {.kv_share = 1};
+    Certificate best = {.kv_share = 1}, one;
+    Error why_not = {.text = "there is none to judge"};
     const char *name = NULL;
+    if (eval->params.rope)
+        return error_set(error, ERR_UNSUPPORTED, "a certificate is of the model's own positions, without --rope");
     for (uint32_t i = 1; i < eval->n_policies; i++) {
-        const HeadRoles *roles = eval->specs[i].policy.roles;
-        Certificate one = {.model = engine_model_fingerprint(eval->params.engine),
-                           .roles = roles ? roles->hash : 0,
-                           .crossover = eval->specs[i].policy.selection.bypass};
-        if (!judge(eval, eval->policies[i].name, &one) || one.kv_share >= best.kv_share) continue;
-        snprintf(one.policy, sizeof one.policy, "%s", eval->specs[i].text);
-        snprintf(one.kv_type, sizeof one.kv_type, "%s", eval->params.kv_type);
+        if (!certify_one(eval, i, &one, &why_not) || one.kv_share >= best.kv_share) continue;
         best = one;
         name = eval->specs[i].text;
     }
-    if (!name)
-        return error_set(error, ERR_NOT_FOUND,
-                         "no policy loses at most %g points on average and %g on the worst of at least %d tasks of %d "
-                         "questions while it reads less than dense",
-                         100 * CERTIFICATE_MAX_MEAN_LOSS, 100 * CERTIFICATE_MAX_WORST_LOSS, CERTIFICATE_MIN_TASKS,
-                         CERTIFICATE_MIN_QUESTIONS);
-    if (eval->params.rope)
-        return error_set(error, ERR_UNSUPPORTED, "a certificate is of the model's own positions, without --rope");
+    if (!name) return error_set(error, ERR_NOT_FOUND, "no policy can be certified: %s", why_not.text);
     if (!certificate_save(model_path, &best, error)) return false;
     *ret_policy = name;
     return true;

@@ -25,6 +25,9 @@ typedef struct EvalParams {
     const char *rope;    /* the same; NULL: the model's own positions */
     const char *text;    /* [n_text_bytes] what rows are of; NULL: made from the seed */
     size_t n_text_bytes;
+    const char *calibration; /* [n_calibration_bytes] a file of calibrate, from whose crossovers on policies are
+                                certified; NULL: none */
+    size_t n_calibration_bytes;
     const char *results_path, *trace_dir; /* NULL: none */
     void (*progress)(void *arg, double fraction);
     void *progress_arg;
@@ -38,7 +41,7 @@ LW_CHECK bool eval_measure(Eval *eval, Error *error);
 /* After eval_measure; valid until eval_free. */
 const Report *eval_report(const Eval *eval);
 /*
- * Of the policies of this run that pass at every length, the one that reads least gets the model's certificate.
- * ERR_NOT_FOUND: none does.
+ * Of the policies of this run that can be certified (certify.h), the one that reads least gets the model's certificate.
+ * ERR_NOT_FOUND: none can, and why the last of them cannot.
  */
 LW_CHECK bool eval_certify(const Eval *eval, const char *model_path, const char **ret_policy, Error *error);

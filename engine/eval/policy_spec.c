@@ -172,6 +172,7 @@ bool policy_spec_parse(const char *text, size_t n, PolicySpec *ret_spec, Error *
     if (!part) return refuse(spec.text, "has no name", error);
     const AttnPolicy *preset = preset_find(part);
     if (!preset) return refuse(part, "is no preset", error);
+    spec.preset = preset;
     spec.policy = *preset;
     while ((part = strtok_r(NULL, ":", &rest)))
         if (!apply(part, &spec, error)) return false;

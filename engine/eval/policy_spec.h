@@ -12,6 +12,7 @@ enum { POLICY_SPEC_MAX = 128 };
 typedef struct PolicySpec {
     char text[POLICY_SPEC_MAX]; /* as it was asked for */
     char roles[64];             /* the file of head roles that it names; "": none */
+    const AttnPolicy *preset;   /* that it changes */
     AttnPolicy policy;          /* its roles are for the caller to find; text is its name */
 } PolicySpec;
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* longwave eval: policies against the model's own dense run, as tables, one JSON object or a page. */
 #include "engine/eval/eval.h"
+#include "engine/eval/calibration.h"
+#include "engine/eval/certificate.h"
 
 #include "engine/eval/files.h"
 #include "engine/eval/policy_spec.h"
@@ -10,7 +12,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_TEXT_BYTES = 64 << 20, MAX_REPORT_BYTES = 256 << 20, LOGIT_ROWS = 320, BATCH_ROWS = 1024 };
+enum {
+    MAX_PATH_BYTES = 4096,
+    MAX_TEXT_BYTES = 64 << 20,
+    MAX_REPORT_BYTES = 256 << 20,
+    LOGIT_ROWS = 320,
+    BATCH_ROWS = 1024
+};
 
 static bool open_engine(const Config *config, Progress *progress, Engine **ret_engine, Error *error)
 {
@@ -42,7 +50,23 @@ static bool open_engine(const Config *config, Progress *progress, Engine **ret_e
     return ok;
 }
 
-static bool make(const Config *config, Engine *engine, const Buffer *text, Progress *progress, Eval **ret_eval,
+/* What is read before anything runs. */
+typedef struct Inputs {
+    Buffer text, calibration;
+} Inputs;
+
+static bool read_input(const char *option, const char *path, Buffer *out, Error *error)
+{
+    return !path || file_read(path, out, error) || error_prefix(error, "%s", option);
+}
+
+/* The file's bytes, also of an empty one; NULL: none was asked for. */
+static const char *bytes_of(const char *path, const Buffer *input)
+{
+    return path ? input->data ? input->data : "" : NULL;
+}
+
+static bool make(const Config *config, Engine *engine, const Inputs *inputs, Progress *progress, Eval **ret_eval,
                  Error *error)
 {
     const EvalParams params = {.engine = engine,
@@ -63,13 +87,17 @@ static bool make(const Config *config, Engine *engine, const Buffer *text, Progr
                                .seed = config->seed,
                                .kv_type = config->kv_type,
                                .rope = config->rope,
-                               .text = config->text ? text->data : NULL,
-                               .n_text_bytes = text->n,
+                               .text = bytes_of(config->text, &inputs->text),
+                               .n_text_bytes = inputs->text.n,
+                               .calibration = bytes_of(config->calibration, &inputs->calibration),
+                               .n_calibration_bytes = inputs->calibration.n,
                                .results_path = config->resume,
                                .trace_dir = config->trace,
                                .progress = progress_update,
                                .progress_arg = progress};
-    return eval_new(&params, ret_eval, error);
+    if (eval_new(&params, ret_eval, error)) return true;
+    if (config->calibration && !strcmp(error->param, "calibration")) error_prefix(error, "%s", config->calibration);
+    return false;
 }
 
 static bool write_stdout(const Buffer *out, Error *error)
@@ -96,15 +124,35 @@ static bool print_report(const Config *config, const Report *report, Error *erro
     Buffer out;
     buffer_init(&out, MAX_REPORT_BYTES);
     bool ok = true;
-    if (config->html) {
-        ok = report_html(report, &out, error) && file_replace(config->html, out.data, out.n, error);
-        buffer_clear(&out);
-    }
-    if (ok && config->json)
+    if (config->json)
         ok = print_json(report, &out, error);
-    else if (ok && (ok = report_text(report, &out, error)) && out.n)
-        ok = write_stdout(&out, error);
+    else
+        ok = report_text(report, &out, error) && (!out.n || write_stdout(&out, error));
     buffer_done(&out);
+    return ok;
+}
+
+static bool write_page(const Config *config, const Report *report, Error *error)
+{
+    Buffer out;
+    if (!config->html) return true;
+    buffer_init(&out, MAX_REPORT_BYTES);
+    bool ok = report_html(report, &out, error) && file_replace(config->html, out.data, out.n, error);
+    buffer_done(&out);
+    return ok || error_prefix(error, "--html");
+}
+
+/* What cannot be written at the end is better known at the beginning. */
+static bool check_outputs(const Config *config, Error *error)
+{
+    Buffer certificate;
+    buffer_init(&certificate, MAX_PATH_BYTES);
+    bool ok = (!config->html || file_check_replace(config->html, error) || error_prefix(error, "--html")) &&
+              (!config->resume || file_check_replace(config->resume, error) || error_prefix(error, "--resume")) &&
+              (!config->trace || file_check_folder(config->trace, error) || error_prefix(error, "--trace")) &&
+              (!config->certify || (certificate_path(config->model, &certificate, error) &&
+                                    (file_check_replace(certificate.data, error) || error_prefix(error, "--certify"))));
+    buffer_done(&certificate);
     return ok;
 }
 
@@ -122,7 +170,14 @@ static bool measure(const Config *config, Eval *eval, Progress *progress, Error 
     progress_begin(progress, "eval");
     bool ok = eval_measure(eval, error);
     progress_end(progress);
-    return ok && print_report(config, eval_report(eval), error) && certify(config, eval, error);
+    if (!ok) return false;
+    /* One that fails takes nothing from the others. */
+    Error of_page, of_certificate;
+    bool has_printed = print_report(config, eval_report(eval), error);
+    bool has_page = write_page(config, eval_report(eval), &of_page);
+    bool is_certified = certify(config, eval, &of_certificate);
+    if (has_printed && !(has_page && is_certified)) *error = has_page ? of_certificate : of_page;
+    return has_printed && has_page && is_certified;
 }
 
 /* The exit status: what was asked for is wrong, or could not be done. */
@@ -131,17 +186,21 @@ static int evaluate(const Config *config, Error *error)
     Engine *engine = NULL;
     Eval *eval = NULL;
     Progress progress;
-    Buffer text;
-    buffer_init(&text, MAX_TEXT_BYTES);
+    Inputs inputs;
+    buffer_init(&inputs.text, MAX_TEXT_BYTES);
+    buffer_init(&inputs.calibration, CALIBRATION_MAX_BYTES);
     int status = 1;
-    if ((!config->text || file_read(config->text, &text, error)) && open_engine(config, &progress, &engine, error)) {
+    if (read_input("--text", config->text, &inputs.text, error) &&
+        read_input("--calibration", config->calibration, &inputs.calibration, error) &&
+        check_outputs(config, error) && open_engine(config, &progress, &engine, error)) {
         status = 2;
-        if (make(config, engine, &text, &progress, &eval, error))
+        if (make(config, engine, &inputs, &progress, &eval, error))
             status = measure(config, eval, &progress, error) ? 0 : 1;
     }
     eval_free(eval);
     engine_close(engine);
-    buffer_done(&text);
+    buffer_done(&inputs.text);
+    buffer_done(&inputs.calibration);
     return status;
 }
 

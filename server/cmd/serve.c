@@ -89,6 +89,7 @@ static bool list_policies(Serve *serve, Error *error)
                                              .is_fixed = !serve->device->is_host,
                                              .has_baselines = serve->config.baselines,
                                              .trained_context = engine_shape(serve->engine)->train_context,
+                                             .certified_from = engine_certified_from(serve->engine),
                                              .certified_tokens = engine_certified_tokens(serve->engine)};
     return true;
 }

@@ -82,6 +82,7 @@ Test(test_auto_policy, follows_the_certificate, .init = make_model, .fini = remo
     const AttnPolicy *policy = engine_policy(engine, id);
     cr_assert(id != 0 && policy && !engine_certificate_error(engine));
     cr_assert_eq(engine_certified_tokens(engine), good.length);
+    cr_assert_eq(engine_certified_from(engine), good.crossover, "its windows know no crossover: prompts do");
     cr_assert_str_eq(policy->name, good.policy);
     cr_assert(policy->selection.budget == 512 && policy->selection.bypass == 640 && policy->wavelength.k_decode == 4);
     SeqId seq;
@@ -89,6 +90,41 @@ Test(test_auto_policy, follows_the_certificate, .init = make_model, .fini = remo
     engine_close(engine);
     is_dense("dense", KV_F16, NULL);
     is_dense(NULL, KV_F16, NULL);
+}
+
+/* Rows before the crossover are dense, so prompts of all lengths may share what is cached. */
+Test(test_auto_policy, what_selects_alone_is_dense_before_the_crossover, .init = make_model, .fini = remove_model)
+{
+    Certificate selects = good;
+    snprintf(selects.policy, sizeof selects.policy, "lserve-4k:budget=512");
+    save(selects, fingerprint());
+    Engine *engine = open_auto("auto", KV_F16);
+    cr_assert(engine_default_policy(engine) != 0);
+    cr_assert(engine_certified_from(engine) == 0 && engine_certified_tokens(engine) == good.length);
+    cr_assert_eq(engine_policy(engine, engine_default_policy(engine))->selection.bypass, good.crossover);
+    engine_close(engine);
+}
+
+/* It says nothing about other positions than those that it was measured with. */
+Test(test_auto_policy, stretched_positions_are_not_certified, .init = make_model, .fini = remove_model)
+{
+    Engine *engine;
+    RopeOverride rope;
+    save(good, fingerprint());
+    cr_assert(rope_override_parse("linear=2", &rope, &error), "%s", error.text);
+    const EngineParams params = {.model_path = model_path,
+                                 .attention = "auto",
+                                 .rope = &rope,
+                                 .max_sequences = 1,
+                                 .max_batch_rows = 64,
+                                 .max_logit_rows = 1,
+                                 .n_threads = 1,
+                                 .kv_types = kv_types_all(KV_F16),
+                                 .world = 1};
+    cr_assert(engine_open(&params, &engine, &error), "%s", error.text);
+    const Error *told = engine_certificate_error(engine);
+    cr_assert(engine_default_policy(engine) == 0 && told && strstr(told->text, "rope"));
+    engine_close(engine);
 }
 
 /* What eval measures can be served without a certificate, by the same name. */
@@ -134,6 +170,10 @@ Test(test_auto_policy, what_cannot_be_followed_leaves_dense, .init = make_model,
     snprintf(other.policy, sizeof other.policy, "no-such-preset");
     save(other, model);
     is_dense("auto", KV_F16, "no-such-preset");
+    snprintf(other.policy, sizeof other.policy, "random");
+    save(other, model);
+    is_dense("auto", KV_F16, "comparison");
+    snprintf(other.policy, sizeof other.policy, "no-such-preset");
     snprintf(other.kv_type, sizeof other.kv_type, "f99");
     save(other, model);
     is_dense("auto", KV_F16, "no-such-preset");

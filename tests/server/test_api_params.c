@@ -357,6 +357,16 @@ Test(api_params, attention_beyond_what_is_certified)
     cr_assert(ask("\"lserve-8k\"", &attention, &error));
     api_longwave_settle(&sparse_served, 8000, &attention);
     cr_expect_eq(attention.policy, 2);
+    cr_assert(ask("{\"budget\":2048}", &attention, &error), "%s", error.text);
+    api_longwave_settle(&sparse_served, 8000, &attention);
+    cr_expect(attention.wish.budget == 2048, "who changes it has chosen it");
+    ServedPolicies from = sparse_served;
+    from.certified_from = 1000;
+    cr_assert(ask("\"auto\"", &attention, &error));
+    api_longwave_settle(&from, 1000, &attention);
+    cr_expect_eq(attention.policy, 2);
+    api_longwave_settle(&from, 999, &attention);
+    cr_expect(attention.policy == 0 && attention.reach == 8192, "shorter than what was measured");
     cr_assert(ask("{\"preset\":\"lserve-4k\",\"budget\":\"adaptive\"}", &attention, &error), "%s", error.text);
     cr_expect(attention.wish.is_adaptive && attention.policy == 0);
 }

@@ -420,8 +420,12 @@ Test(test_calibrate, what_cannot_be_written_is_known_at_the_beginning)
     Calibrate *calibrate;
     params.progress = count;
     params.progress_arg = &n_calls;
+    cr_expect_not(calibrate_new(&params, &calibrate, &error));
+    cr_expect(error.code == ERR_IO && n_calls == 0 && strstr(error.text, params.output), "%s", error.text);
+    params.output = output;
     cr_assert(calibrate_new(&params, &calibrate, &error), "%s", error.text);
-    cr_expect_not(calibrate_run(calibrate, &error));
-    cr_expect(error.code == ERR_IO && n_calls == 0, "%s", error.text);
+    Calibrate *second;
+    cr_expect_not(calibrate_new(&params, &second, &error), "two at once would undo each other's work");
+    cr_expect(error.code == ERR_BUSY && strstr(error.text, output), "%s", error.text);
     calibrate_free(calibrate);
 }

@@ -160,6 +160,7 @@ Test(test_eval, work_goes_on_where_it_ended, .init = name_file, .fini = remove_f
         cr_assert(x && x->right == y->right && x->log_prob_change.value == y->log_prob_change.value);
         cr_assert(!memcmp(&x->counts, &y->counts, sizeof x->counts));
     }
+    eval_free(both);
     static const uint32_t longer[] = {LENGTH, LENGTH + 300};
     EvalParams later = params;
     later.lengths = longer;
@@ -167,7 +168,6 @@ Test(test_eval, work_goes_on_where_it_ended, .init = name_file, .fini = remove_f
     Eval *more;
     cr_assert(eval_new(&later, &more, &error), "lengths may join later: %s", error.text);
     eval_free(more);
-    eval_free(both);
     eval_free(fresh);
     free(before);
     free(again);
