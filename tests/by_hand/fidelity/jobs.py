@@ -5,9 +5,10 @@ A job is one process. Its file in the folder of results is eval's own --resume f
 goes on where it ended. `base`: another job whose dense answers it starts from. `needs`: jobs whose files it looks at.
 """
 
-TASKS = {"smollm2": ["passkey:repeats=6:near=0", "multikey:repeats=8:near=0", "words:repeats=12:near=0:needles=5",
-                     "kv:repeats=8:near=0:needles=5"]}
-RANKED_BY = TASKS["smollm2"][:3]  # what heads are ranked and policies are chosen by
+TASKS = {"smollm2": ["passkey:repeats=6:near=0", "multikey:repeats=8:near=0", "kv:repeats=8:near=0:needles=5"],
+         "gemma": ["passkey:repeats=6:near=0", "multikey:repeats=8:near=0", "kv:repeats=8:near=0"]}
+WORDS = "words:repeats=12:near=0:needles=5"  # its answer is told by the prompt's last row: it counts where questions are decoded
+RANKED_BY = [*TASKS["smollm2"][:2], WORDS]   # what heads are ranked by
 GEMMA_TRIES = ["passkey:repeats=6:near=0", "passkey:repeats=12:near=0:needles=10", "multikey:repeats=8:near=0",
                "kv:repeats=8:near=0", "kv:repeats=4:needles=5", "words:repeats=12:near=0:needles=5",
                "variables:hops=0:repeats=8", "words:repeats=24:near=0:needles=3"]
@@ -24,22 +25,25 @@ GRID = {
               "lserve-4k:budget=2048:missing=0.05"],
     "exact": ["oracle:budget=1024", "oracle:budget=2048", "random", "dense:k_decode=2"],
     "wave": ["dense:k=1", "dense:k=2", "dense:k=4", "dense:k=8"],
-    "stream": ["dense:roles=r25", "dense:roles=r50", "lserve-4k:budget=2048:roles=r50",
-               "lserve-4k:roles=r50:k_decode=4"],
+    "stream": ["dense:roles=n25", "dense:roles=n50", "lserve-4k:budget=2048:roles=n50",
+               "lserve-4k:roles=n50:k_decode=4"],
     "hip": ["hip-3k", "hip-5k", "hip-3k:k=2"],
     "others": ["streaming-llm"],
     "slash": ["vertical-slash"],
 }
-# Of the default: at most a quarter of the bytes at 8K.
+GEMMA_GRID = {**{group: GRID[group] for group in ("exact", "wave", "hip", "others")},
+              "pages": ["lserve-4k:budget=1024", "lserve-4k:budget=2048", "lserve-4k", "quest"],
+              "stream": ["dense:roles=gs", "lserve-4k:budget=2048:roles=gs:k_decode=4"]}
+# What was tried for the default: at most a quarter of the bytes at 8K.
 LIST = "unit=16:refresh=1"
 CANDIDATES = {"a": ["dense:roles=n75:k_decode=4", "dense:roles=n80"],
               "b": [f"lserve-4k:roles=n60:{LIST}", f"lserve-4k:roles=n60:{LIST}:scan=center",
                     f"lserve-4k:roles=n60:{LIST}:k_decode=4"],
               "c": [f"lserve-4k:budget=5120:roles=n70:{LIST}", f"lserve-4k:budget=3072:roles=n50:{LIST}"],
               "d": [f"lserve-4k:budget=6144:roles=n70:{LIST}:k_decode=4", "dense:roles=n75:k_decode=2"]}
-OLDER = ["dense:roles=r80", f"lserve-4k:budget=3072:roles=r50p:{LIST}"]
+DEFAULT = CANDIDATES["d"][0]
 # Share of the heads that stream, their sink and recent range; prompts are read densely up to 8K.
-MADE_ROLES = {"n50": (0.5, 128, 256), "n60": (0.6, 128, 256), "n70": (0.7, 128, 256), "n75": (0.75, 128, 256),
+MADE_ROLES = {"n25": (0.25, 128, 256), "n50": (0.5, 128, 256), "n60": (0.6, 128, 256), "n70": (0.7, 128, 256), "n75": (0.75, 128, 256),
               "n80": (0.8, 128, 256)}
 
 
@@ -96,22 +100,27 @@ def beyond(length, t, haystack=0, threads=8):
 
 
 def fixed():
-    """All that can be said before anything is measured, in the order of what is missed most."""
-    smollm2 = TASKS["smollm2"]
+    """All of it, in the order of what is missed most. Roles named n.. and gs are made from calibrations among it."""
+    smollm2, gemma = TASKS["smollm2"], TASKS["gemma"]
+    yield from cells("smollm2", smollm2, CERTIFIED, {"default": [DEFAULT]}, "prefill")
     yield calibrate("calibrate-smollm2", "smollm2", RANKED_BY, 8)
-    for t, task in enumerate(GEMMA_TRIES):
-        yield ask(f"gemma-try-{t}", "gemma", task, 0, [])
     yield from beyond(16384, 0)
-    quick = {group: GRID[group] for group in ("wave", "pages", "exact", "stream", "hip", "others")}
-    yield from cells("smollm2", smollm2, EXPLORED, quick, "prefill")
+    yield calibrate("calibrate-gemma", "gemma", gemma, 4)
+    yield from beyond(32768, 0)
+    candidates = {f"candidates-{part}": policies for part, policies in CANDIDATES.items()}
+    groups = {**GRID, **candidates}
+    del groups["slash"]
+    for haystack in EXPLORED:
+        yield from cells("smollm2", smollm2, [haystack], groups, "prefill")
+        yield from cells("gemma", gemma, [haystack], GEMMA_GRID, "prefill")
     yield rows("smollm2-rows-wave", "smollm2", GRID["wave"])
     yield rows("smollm2-rows-lists", "smollm2", ["lserve-4k:budget=2048", "lserve-4k", "hip-3k", "oracle:budget=2048"])
-
-
-def last():
+    yield rows("smollm2-rows-default", "smollm2", [DEFAULT])
+    yield rows("gemma-rows-wave", "gemma", GRID["wave"])
+    for t, task in enumerate(GEMMA_TRIES):
+        yield ask(f"gemma-try-{t}", "gemma", task, 0, [])
     yield from beyond(16384, 1)
-    yield from beyond(32768, 0)
     decoded = {"lists": ["oracle:budget=2048", "lserve-4k:budget=2048", "lserve-4k:budget=2048:unit=16:refresh=1"],
-               "streaming": ["dense:roles=r50"]}
-    yield from cells("smollm2", TASKS["smollm2"], EXPLORED, decoded, "decode")
-    yield from cells("smollm2", TASKS["smollm2"], EXPLORED, {"older": OLDER, "slash": GRID["slash"]}, "prefill")
+               "streaming": ["dense:roles=n50"], "default": [DEFAULT]}
+    yield from cells("smollm2", [*smollm2[:2], WORDS], EXPLORED, decoded, "decode")
+    yield from cells("smollm2", smollm2, EXPLORED, {"slash": GRID["slash"]}, "prefill")

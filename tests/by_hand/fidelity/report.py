@@ -211,27 +211,18 @@ def tries_table(state):
     return [*lines, ""]
 
 
-def gemma_tasks(state):
-    tasks = []
-    for path in sorted(state.glob("gemma-prefill-*-0-dense.json")):
-        tasks += [a["task"] for a in load(path).get("answers", []) if a["task"] not in tasks]
-    return tasks
-
-
 def page(state, path, svg):
     tasks = jobs.TASKS["smollm2"]
-    best = (state / "chosen.txt").read_text().split()[0]
     explored = Cells(state, r"smollm2-prefill-\d+-\d+-.*", jobs.EXPLORED)
-    certified = Cells(state, r"smollm2-prefill-\d+-\d+-(dense|chosen-0)", jobs.CERTIFIED)
+    certified = Cells(state, r"smollm2-prefill-\d+-\d+-(dense|default)", jobs.CERTIFIED)
     decoded = Cells(state, r"smollm2-decode-\d+-\d+-.*", jobs.EXPLORED)
     gemma = Cells(state, r"gemma-prefill-\d+-\d+-.*", jobs.EXPLORED)
-    told = [t for t in tasks if not t.startswith("words")]
-    tables = {"default": default_table(certified, tasks, best), "smollm2": grid(explored, told, jobs.LENGTH),
-              "smollm2-two": grid(explored, told[:2], jobs.LENGTH),
-              "decode": grid(decoded, measured(decoded, tasks), jobs.LENGTH), "gemma-tries": tries_table(state), "gemma": grid(gemma, gemma_tasks(state), jobs.LENGTH),
-              "rows": rows_table(state, ["smollm2-rows-wave", "smollm2-rows-lists", "smollm2-rows-chosen"]),
+    tables = {"default": default_table(certified, tasks, jobs.DEFAULT), "smollm2": grid(explored, tasks, jobs.LENGTH),
+              "decode": grid(decoded, measured(decoded, [*tasks, jobs.WORDS]), jobs.LENGTH),
+              "gemma-tries": tries_table(state), "gemma": grid(gemma, jobs.TASKS["gemma"], jobs.LENGTH),
+              "rows": rows_table(state, ["smollm2-rows-wave", "smollm2-rows-lists", "smollm2-rows-default"]),
               "gemma-rows": rows_table(state, ["gemma-rows-wave"]),
-              "recall": recall_table(state, ["smollm2-rows-lists", "smollm2-rows-chosen"]), "beyond": beyond_table(state)}
+              "recall": recall_table(state, ["smollm2-rows-lists", "smollm2-rows-default"]), "beyond": beyond_table(state)}
     text = path.read_text()
     for name, lines in tables.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end {name} -->"
@@ -239,14 +230,14 @@ def page(state, path, svg):
             head, rest = text.split(begin, 1)
             text = head + begin + "\n".join(lines) + "\n" + end + rest.split(end, 1)[1]
     path.write_text(text)
-    svg.write_text(plot(explored, told[:2]))
+    svg.write_text(plot(explored, tasks))
 
 
 def merge(state, model, mode, first, out):
     whole = None
     for path in sorted(state.glob(f"{model}-{mode}-*.json")):
         data = load(path)
-        if not data.get("answers") or not re.fullmatch(rf"{model}-{mode}-\d+-\d+-(dense|chosen-0)", path.stem):
+        if not data.get("answers") or not re.fullmatch(rf"{model}-{mode}-\d+-\d+-(dense|default)", path.stem):
             continue
         whole = whole or {**data, "answers": [], "rows": [], "recall": [], "estimates": []}
         if data["identity"] != whole["identity"]:

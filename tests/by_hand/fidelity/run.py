@@ -36,7 +36,6 @@ class Runner:
         self.made = self.state / "roles"
         self.made.mkdir(exist_ok=True)
         self.done = {path.stem for path in self.state.glob("*.done")}
-        self.has_gemma = self.has_candidates = self.has_default = False
 
     def file(self, name):
         return self.state / f"{name}.json"
@@ -104,14 +103,9 @@ class Runner:
                 self.start(job)
                 free -= job.threads
 
-    def insert(self, more):
-        """Before all that waits: it was waited for."""
-        known = {job.name for job in self.waiting} | {job.name for _, job, _, _ in self.running} | self.done
-        self.waiting[:0] = [job for job in more if job.name not in known]
-
     # ---- what depends on results ----
 
-    def make_roles(self, model, made, calibration, prefix=""):
+    def make_roles(self, made, calibration):
         ranking = json.loads(self.file(calibration).read_text())["ranking"]
         for name, (share, sink, recent) in made.items():
             layers = {}
@@ -119,7 +113,7 @@ class Runner:
                 layers.setdefault(head["layer"], []).append(head["head"])
             roles = {"sink": sink, "recent": recent, "recent_prefill": 8192,
                      "streaming": [{"layer": n, "heads": sorted(layers[n])} for n in sorted(layers)]}
-            (self.made / f"{prefix}{name}.json").write_text(json.dumps(roles, indent=1) + "\n")
+            (self.made / f"{name}.json").write_text(json.dumps(roles, indent=1) + "\n")
 
     def summarise(self, model, label, haystacks):
         """By policy: mean and worst change over the tasks in points, share of the bytes."""
@@ -144,64 +138,12 @@ class Runner:
                 found.append((sum(changes) / len(changes), min(changes), read / whole, len(changes), policy))
         return sorted(found, reverse=True)
 
-    def choose_gemma(self):
-        """One task of a kind, the easiest; 60 % is what makes it count."""
-        kinds, tries = {}, {}
-        for t, task in enumerate(jobs.GEMMA_TRIES):
-            for answer in answers_of(self.file(f"gemma-try-{t}")):
-                tries[task] = answer["right"].count("1") / len(answer["right"])
-        print("gemma, dense:", tries, flush=True)
-        for task, share in sorted(tries.items(), key=lambda item: item[1]):
-            if share >= 0.6:
-                kinds[task.split(":")[0]] = task
-        tasks = list(kinds.values())[-3:]
-        if not tasks:
-            return []
-        groups = {"pages": ["lserve-4k:budget=1024", "lserve-4k:budget=2048", "lserve-4k", "quest"],
-                  "exact": ["oracle:budget=1024", "oracle:budget=2048", "random"], "wave": jobs.GRID["wave"],
-                  "stream": ["dense:roles=gs", "lserve-4k:budget=2048:roles=gs:k_decode=4"],
-                  "hip": ["hip-3k", "hip-5k"], "others": ["streaming-llm"]}
-        return [jobs.calibrate("calibrate-gemma", "gemma", tasks, 2),
-                *jobs.cells("gemma", tasks, jobs.EXPLORED, groups, "prefill"),
-                jobs.rows("gemma-rows-wave", "gemma", jobs.GRID["wave"])]
-
     def follow(self):
-        tries = {f"gemma-try-{t}" for t in range(len(jobs.GEMMA_TRIES))}
-        if not self.has_gemma and tries <= self.done | set(self.failed):
-            self.has_gemma = True
-            self.insert(self.choose_gemma())
+        """Roles are made as soon as their ranking is there."""
         if "calibrate-gemma" in self.done and not (self.made / "gs.json").exists():
-            self.make_roles("gemma", {"gs": (0.5, 128, 256)}, "calibrate-gemma")
-        if "calibrate-smollm2" in self.done and not self.has_candidates:
-            self.has_candidates = True
-            self.make_roles("smollm2", jobs.MADE_ROLES, "calibrate-smollm2")
-            groups = {f"candidates-{part}": policies for part, policies in jobs.CANDIDATES.items()}
-            self.insert([job for job in jobs.cells("smollm2", jobs.RANKED_BY, jobs.EXPLORED, groups, "prefill")])
-        self.choose_default()
-
-    def choose_default(self):
-        """The best of those that read a quarter, on prompts that they were not chosen by."""
-        if self.has_default or not self.has_candidates:
-            return
-        wanted = {f"smollm2-prefill-{t}-{h}-{group}" for t in range(len(jobs.RANKED_BY)) for h in jobs.EXPLORED
-                  for group in (f"candidates-{part}" for part in jobs.CANDIDATES)}
-        if not wanted <= self.done:
-            return
-        self.has_default = True
-        may = {policy for part in jobs.CANDIDATES.values() for policy in part} | set(jobs.OLDER)
-        found = [f for f in self.summarise("smollm2", "prefill-", jobs.EXPLORED)
-                 if f[4] in may and f[2] <= 0.25 and f[3] >= len(jobs.RANKED_BY)]
-        best = [policy for *_, policy in sorted(found, key=lambda f: -(f[0] + 0.5 * f[1]))[:2]]
-        print("candidates for the default:", best, flush=True)
-        (self.state / "chosen.txt").write_text("\n".join(best) + "\n")
-        groups, tasks = {"chosen-0": best[:1]}, jobs.TASKS["smollm2"]
-        beyond = [job for job in self.waiting if "-beyond-" in job.name]
-        self.waiting = [job for job in self.waiting if job not in beyond]
-        self.insert([*beyond, *jobs.cells("smollm2", tasks, jobs.CERTIFIED, groups, "prefill"),
-                     *jobs.cells("smollm2", tasks[3:], jobs.EXPLORED, groups, "prefill"),
-                     jobs.rows("smollm2-rows-chosen", "smollm2", best[:1])])
-        self.waiting += jobs.cells("smollm2", tasks, jobs.EXPLORED, groups, "decode")
-        self.waiting += jobs.last()
+            self.make_roles({"gs": (0.5, 128, 256)}, "calibrate-gemma")
+        if "calibrate-smollm2" in self.done and not all((self.made / f"{n}.json").exists() for n in jobs.MADE_ROLES):
+            self.make_roles(jobs.MADE_ROLES, "calibrate-smollm2")
 
     def stop(self):
         for process, *_ in self.running:
