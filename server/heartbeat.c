@@ -18,11 +18,11 @@ bool heartbeat_is_alive(const Server *server)
     return clock_now_usec() < seen + server->params.stall_ms * UINT64_C(1000);
 }
 
-/* A large model, or a long answer, takes what it takes; a load that does not move gets no more. */
-static void ask_for_time(Server *server)
+/* A large model, or a long answer, takes what it takes; a load that does not move, or an engine, gets no more. */
+static void ask_for_time(Server *server, bool is_alive)
 {
     unsigned steps = atomic_load(&server->load_steps);
-    if (server->phase >= PHASE_DRAINING) {
+    if (server->phase >= PHASE_DRAINING && is_alive) {
         service_notify("EXTEND_TIMEOUT_USEC=%llu\nSTATUS=draining, %u requests open", MORE_TIME_USEC,
                        http_daemon_open_exchanges(server->http));
     } else if (server->phase == PHASE_LOADING && steps != server->told_steps) {
@@ -46,7 +46,7 @@ static void on_tick(uv_timer_t *timer)
             log_error("the engine has stalled: no sign of life for %u ms, with %u requests open",
                       server->params.stall_ms, server->n_live);
     }
-    ask_for_time(server);
+    ask_for_time(server, is_alive);
     if (server->feeds_watchdog && is_alive) service_notify("WATCHDOG=1");
 }
 

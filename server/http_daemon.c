@@ -15,6 +15,7 @@ enum {
     IDLE_TIMEOUT_S = 75,                /* MHD's own, for clients that stop reading */
     MAX_SPINS = 8,
     TICK_MS = 250,
+    FRESH_USEC = 1000000, /* a client that connects sends its head within */
 };
 
 static void pump(HttpDaemon *daemon)
@@ -98,7 +99,9 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **user, en
     connection = calloc(1, sizeof *connection);
     if (!connection) return; /* the first request on it is refused */
     connection->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    connection->deadline_usec = clock_now_usec() + daemon->params.head_timeout_ms * UINT64_C(1000);
+    uint64_t now = clock_now_usec();
+    connection->deadline_usec = now + daemon->params.head_timeout_ms * UINT64_C(1000);
+    connection->fresh_until_usec = now + FRESH_USEC;
     connection->next = daemon->connections;
     connection->link = &daemon->connections;
     if (connection->next) connection->next->link = &connection->next;
@@ -174,6 +177,15 @@ void http_daemon_quiesce(HttpDaemon *daemon)
 uint32_t http_daemon_open_exchanges(const HttpDaemon *daemon)
 {
     return daemon ? daemon->n_exchanges : 0;
+}
+
+bool http_daemon_is_idle(const HttpDaemon *daemon)
+{
+    uint64_t now = clock_now_usec();
+    if (!daemon) return true;
+    for (const HttpConnection *connection = daemon->connections; connection; connection = connection->next)
+        if (now < connection->fresh_until_usec) return false;
+    return !daemon->n_exchanges;
 }
 
 static void on_handle_closed(uv_handle_t *handle)

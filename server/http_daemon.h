@@ -48,11 +48,15 @@ LW_CHECK bool http_daemon_start(const HttpParams *params, HttpDaemon **ret_daemo
 /* No new connections; answers carry Connection: close. NULL, one not yet started, is fine here and below. */
 void http_daemon_quiesce(HttpDaemon *daemon);
 uint32_t http_daemon_open_exchanges(const HttpDaemon *daemon);
+/* No request is open, nor on its way on a connection that was just made. */
+bool http_daemon_is_idle(const HttpDaemon *daemon);
 /* Cuts what is open and frees; its uv handles need one more turn of the loop to close. NULL is fine. */
 void http_daemon_stop(HttpDaemon *daemon);
 
 const char *exchange_method(const Exchange *exchange);
 const char *exchange_path(const Exchange *exchange);
+/* The first one of its connection. */
+bool exchange_is_first(const Exchange *exchange);
 /* Value of a request header or NULL; valid while the exchange lives. */
 const char *exchange_header(const Exchange *exchange, const char *name);
 const Buffer *exchange_body(const Exchange *exchange);

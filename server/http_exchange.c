@@ -327,6 +327,8 @@ static enum MHD_Result begin(HttpDaemon *daemon, struct MHD_Connection *mhd, con
     if (!exchange) return MHD_NO;
     *user = exchange;
     exchange->connection->deadline_usec = clock_now_usec() + daemon->params.body_timeout_ms * UINT64_C(1000);
+    exchange->is_first = exchange->connection->fresh_until_usec != 0;
+    exchange->connection->fresh_until_usec = 0;
     uint64_t length;
     if (!check_framing(exchange, &length)) return queue_response(exchange);
     daemon->params.on_head(daemon->params.arg, exchange);
@@ -440,6 +442,11 @@ const char *exchange_method(const Exchange *exchange)
 const char *exchange_path(const Exchange *exchange)
 {
     return exchange->path;
+}
+
+bool exchange_is_first(const Exchange *exchange)
+{
+    return exchange->is_first;
 }
 
 const char *exchange_header(const Exchange *exchange, const char *name)

@@ -11,6 +11,7 @@ struct HttpConnection {
     HttpConnection *next, **link;
     int fd;
     uint64_t deadline_usec; /* 0: none, the client waits for us */
+    uint64_t fresh_until_usec; /* its first request is on its way; 0: that has come */
 };
 
 struct HttpDaemon {
@@ -48,7 +49,7 @@ struct Exchange {
     uint64_t late_usec, late_taken_bytes; /* since when, and since which byte, too much is unsent; 0: it is not */
     uint64_t held_bytes;                  /* its body and its answer */
     uint64_t begun_usec;
-    bool is_logged;
+    bool is_logged, is_first;
     bool dispatched, streaming, stream_ended, close_after, suspended, queued, dead;
 };
 

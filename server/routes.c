@@ -162,6 +162,12 @@ static bool check_key(const Server *server, Exchange *exchange, Caller *caller, 
     return false;
 }
 
+/* In a drain: who was connected before, but had not said yet what for, is not sent away. */
+static int refusal_of(const Server *server, const Exchange *exchange)
+{
+    return exchange_is_first(exchange) ? server_late_refusal(server) : server_refusal(server);
+}
+
 static void check_head(const Server *server, Exchange *exchange, Caller *caller, const Route *route)
 {
     Error error;
@@ -169,8 +175,8 @@ static void check_head(const Server *server, Exchange *exchange, Caller *caller,
     if (!check_key(server, exchange, caller, route)) return;
     if ((route->flags & ROUTE_JSON) && !check_media_type(exchange, &error))
         server_reply_error(exchange, HTTP_ERR_MEDIA_TYPE, &error);
-    else if ((route->flags & ROUTE_MODEL) && server_refusal(server))
-        reply_refusal(exchange, server_refusal(server));
+    else if ((route->flags & ROUTE_MODEL) && refusal_of(server, exchange))
+        reply_refusal(exchange, refusal_of(server, exchange));
     else if ((route->flags & ROUTE_COUNT) && !caller_enter(caller, &retry_s, &error))
         server_reply_limited(exchange, &error, retry_s);
 }

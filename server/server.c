@@ -260,7 +260,8 @@ bool server_attach(Server *server, const ServedModel *model, const WorkerParams 
     server->max_queue = params->max_queue;
     server->has_sessions = params->session_dir;
     worker_set_queue(server->worker, server->limits.max_queue, server->limits.max_queue_tokens);
-    if (server->phase == PHASE_LOADING) server->phase = PHASE_READY;
+    if (server->phase != PHASE_LOADING) return true; /* STOPPING=1 was the last word */
+    server->phase = PHASE_READY;
     service_notify("READY=1\nSTATUS=serving '%.100s'", model->names[0]);
     return true;
 }

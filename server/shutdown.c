@@ -11,7 +11,7 @@ enum { FLUSH_MS = 250, CHECK_MS = 50 };
 
 void shutdown_check(Server *server)
 {
-    if (server->phase >= PHASE_DRAINING && !http_daemon_open_exchanges(server->http)) uv_stop(server->params.loop);
+    if (server->phase >= PHASE_DRAINING && http_daemon_is_idle(server->http)) uv_stop(server->params.loop);
 }
 
 static void on_flushed(uv_timer_t *timer)

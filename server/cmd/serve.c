@@ -9,6 +9,7 @@
 #include "server/cmd/model_watch.h"
 #include "server/cmd/open_device.h"
 #include "server/cmd/try_model.h"
+#include "server/listen.h"
 #include "server/server.h"
 #include "server/service_manager.h"
 
@@ -42,7 +43,7 @@ typedef struct Serve {
     ModelWatch model_watch;
     double load_fraction;
     Error load_error;
-    bool loaded, failed, stopping;
+    bool is_loading, loaded, failed, has_socket_file;
 } Serve;
 
 /* alias may be several names, separated by commas. */
@@ -234,7 +235,7 @@ static void on_loaded(uv_work_t *work, int status)
     Serve *serve = work->data;
     Error *error = &serve->load_error;
     const Config *config = &serve->run_config;
-    if (serve->stopping) return;
+    serve->is_loading = false;
     WorkerParams params = {
         .engine = serve->engine,
         .max_queue = queue_capacity(serve->config.max_queue),
@@ -328,6 +329,7 @@ static bool start_server(Serve *serve, Error *error)
     params.drain_timeout_ms = config->drain_timeout_s * 1000;
     if (!service_take_socket(&params.listen_fd, error)) return false;
     if (!server_start(&params, &serve->server, error)) return false;
+    serve->has_socket_file = params.listen_fd < 0;
     if (!server_watch_signals(serve->server, error)) return false;
     if (params.listen_fd >= 0)
         log_info("listening on the service manager's socket, port %u", server_port(serve->server));
@@ -347,6 +349,14 @@ static void raise_descriptor_limit(void)
     setrlimit(RLIMIT_NOFILE, &limit); /* the old limit serves, with fewer connections */
 }
 
+/* A load cannot be called off, may take minutes, and leaves nothing behind that counts. */
+static void leave_load(const Serve *serve)
+{
+    log_info("ending: the model is still loading");
+    if (serve->has_socket_file) listen_remove(serve->config.host);
+    _exit(EXIT_SUCCESS);
+}
+
 static bool serve_run(Serve *serve, Error *error)
 {
     int code = uv_loop_init(&serve->loop);
@@ -355,12 +365,12 @@ static bool serve_run(Serve *serve, Error *error)
     bool ok = start_server(serve, error);
     if (ok) {
         serve->load.data = serve;
-        uv_queue_work(&serve->loop, &serve->load, on_load, on_loaded);
+        serve->is_loading = !uv_queue_work(&serve->loop, &serve->load, on_load, on_loaded);
         uv_run(&serve->loop, UV_RUN_DEFAULT);
+        if (serve->is_loading) leave_load(serve);
     }
-    serve->stopping = true;
     model_watch_stop(&serve->model_watch);
-    server_free(serve->server); /* waits for the pool, so for a load in progress */
+    server_free(serve->server);
     model_watch_done(&serve->model_watch);
     gguf_watch_free(serve->watch);
     engine_close(serve->engine);

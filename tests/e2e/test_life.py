@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Start and end of the process, the Unix socket, text routes, and what stays quick while the engine works."""
 import http.client
+import os
 import signal
 import socket
 import subprocess
 import time
+
+import pytest
 
 import longwave_server
 
@@ -57,6 +60,21 @@ def test_a_second_signal_stops_at_once(tiny_path):
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(10) == 0
     s.close()
+
+
+@pytest.mark.parametrize("unix", [True, False])
+def test_a_stop_does_not_wait_for_a_load(tiny_path, tmp_path, unix):
+    """Nobody writes into the pipe that the roles are read from, so the load takes for ever."""
+    roles, path = tmp_path / "roles", tmp_path / "longwave.sock"
+    os.mkfifo(roles)
+    where = ["--host", f"unix:{path}"] if unix else ["--port", str(longwave_server.free_port())]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen([longwave_server.BINARY, "serve", "-m", tiny_path, "--roles", f"half={roles}", *where], stderr=log)
+    time.sleep(1)
+    assert not unix or path.exists()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(5) == 0 and not path.exists()
+    assert b"still loading" in (tmp_path / "log").read_bytes()
 
 
 def test_unix_socket(tiny_path, tmp_path):

@@ -103,17 +103,22 @@ static bool answers(const char *path, unsigned status, const char *needle)
     return ok;
 }
 
-/* Feeds of the watchdog within the time. */
-static unsigned feeds_within(unsigned ms)
+/* Messages to the service manager within the time that begin with the word. */
+static unsigned told_within(unsigned ms, const char *word)
 {
     char text[256];
     unsigned n = 0;
     for (unsigned i = 0; i < ms / 10; i++, nap_ms(10)) {
         ssize_t got;
         while ((got = recv(world.notified, text, sizeof text, MSG_DONTWAIT)) > 0)
-            n += got == 10 && !memcmp(text, "WATCHDOG=1", 10);
+            n += (size_t)got >= strlen(word) && !memcmp(text, word, strlen(word));
     }
     return n;
+}
+
+static unsigned feeds_within(unsigned ms)
+{
+    return told_within(ms, "WATCHDOG=1");
 }
 
 static void try_hung_step(void)
@@ -141,11 +146,33 @@ static void try_hung_step(void)
     buffer_done(&in);
 }
 
+/* A long answer gets the time that it takes, a hung step does not. */
+static void try_hung_drain(void)
+{
+    static const char more[] = "EXTEND_TIMEOUT_USEC=";
+    Buffer in;
+    buffer_init(&in, 1 << 20);
+    int fd = http_connect(joined_port(world.joined));
+    need(http_send_post(fd, "/v1/completions", "", "{\"prompt\":\"abc\",\"max_tokens\":200,\"stream\":true}"), "post");
+    check(http_read(fd, &in, "data: ", 5000) == HTTP_FOUND, "a stream begins");
+    atomic_store(&world.step, STEP_IS_LONG);
+    joined_drain(world.joined);
+    check(told_within(STALL_MS + 300, more) > 1, "a drain asks for time");
+    atomic_store(&world.step, STEP_HANGS);
+    (void)told_within(STALL_MS + 300, more);
+    check(told_within(STALL_MS, more) == 0, "a hung step gets no more time to drain");
+    atomic_store(&world.step, STEP_QUICK);
+    check(http_read(fd, &in, "data: [DONE]", 10000) == HTTP_FOUND, "the stream goes on to its end");
+    close(fd);
+    buffer_done(&in);
+}
+
 int main(void)
 {
     start();
     check(feeds_within(2 * STALL_MS) > 5 && answers("/livez", 200, "ok"), "an idle engine is alive for ever");
     try_hung_step();
+    try_hung_drain();
     check(!joined_stop(world.joined), "no handle is left in the loop");
     engine_close(world.engine);
     close(world.notified);

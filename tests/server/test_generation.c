@@ -506,6 +506,27 @@ Test(generation, a_drain_lets_open_answers_end)
     fixture_stop(fixture);
 }
 
+/* A service manager holds the port, so that nobody is refused over a restart: not who was just let in either. */
+Test(generation, a_drain_answers_who_was_connected_before)
+{
+    Fixture *fixture = start(1000);
+    int late = http_connect(fixture_port(fixture)), silent = http_connect(fixture_port(fixture));
+    Buffer in;
+    buffer_init(&in, 1 << 20);
+    nap_ms(100);
+    fixture_drain(fixture);
+    nap_ms(200);
+    cr_assert(http_send_post(late, COMPLETIONS, "", "{\"prompt\":\"abc\",\"max_tokens\":5}"));
+    cr_expect_eq(http_read(late, &in, NULL, 3000), HTTP_EOF);
+    cr_expect_eq(http_status(&in), 200);
+    cr_expect(strstr(in.data, "Connection: close") && strstr(in.data, "\"finish_reason\":\"length\""), "%s", in.data);
+    cr_expect(fixture_ended(fixture, 3000), "who says nothing is not waited for");
+    close(late);
+    close(silent);
+    buffer_done(&in);
+    fixture_stop(fixture);
+}
+
 Test(generation, a_second_signal_fails_open_answers_in_band)
 {
     Fixture *fixture = start(200000);
