@@ -76,6 +76,7 @@ typedef struct Config {
     uint64_t max_body;        /* bytes */
     uint32_t max_queue;
     uint64_t max_queue_tokens;
+    bool page;                                   /* at / */
     const char *session_dir;                     /* NULL: no sessions */
     uint32_t max_output_tokens;                  /* 0: the context */
     uint32_t drain_timeout_s, request_timeout_s; /* 0: none */

@@ -122,6 +122,8 @@ const ConfigOption config_options[] = {
     {"cors_origins", .kind = OPTION_TEXT, FIELD(cors_origins), .shown = "none", .section = "server",
      .commands = CMD_SERVE, .reloads = true, .metavar = "ORIGIN[,ORIGIN...]",
      .help = "web pages whose scripts may read answers, such as https://example.org; * is all"},
+    {"page", .kind = OPTION_FLAG, FIELD(page), .fallback = "on", .section = "server", .commands = CMD_SERVE,
+     .reloads = true, .help = "a page for browsers at /: a chat and what the server does; it asks for the key itself"},
     {"max_body", .kind = OPTION_BYTES, FIELD(max_body), .fallback = "32MiB", .min = 1024, .max = 1u << 30,
      .section = "server", .commands = CMD_SERVE, .metavar = "SIZE", .help = "largest request body; beyond it: 413"},
     {"max_queue", .kind = OPTION_INTEGER, FIELD(max_queue), .fallback = "256", .max = 1u << 16, .section = "server",

@@ -13,5 +13,5 @@ LW_CHECK bool api_completions_prepare(ApiJob *job, Error *error);
 ApiHandler api_models, api_model, api_livez, api_readyz, api_metrics;
 ApiHandler api_tokenize, api_detokenize, api_apply_template;
 ApiHandler api_abort;
-ApiHandler api_openapi;
+ApiHandler api_openapi, api_page;
 ApiHandler api_session_post, api_session_delete;

@@ -12,6 +12,35 @@
 
 enum { MAX_PAGE_BYTES = 4 << 20, MAX_ABORT_BYTES = 16 << 10 };
 
+static void write_policy(const ServedPolicy *policy, JsonOut *out)
+{
+    json_raw(out, "{\"preset\":");
+    json_string(out, policy->preset);
+    json_raw(out, ",\"roles\":");
+    if (policy->roles)
+        json_string(out, policy->roles);
+    else
+        json_raw(out, "null");
+    json_raw(out, "}");
+}
+
+/* What a request may ask for as longwave.attention. */
+static void write_attention(const ServedPolicies *policies, JsonOut *out)
+{
+    ServedPolicy policy;
+    json_raw(out, ",\"attention\":{\"default\":");
+    write_policy(&policies->list[policies->fallback], out);
+    if (policies->certified_tokens)
+        json_rawf(out, ",\"certified_tokens\":%u,\"policies\":[", policies->certified_tokens);
+    else
+        json_raw(out, ",\"certified_tokens\":null,\"policies\":[");
+    for (size_t i = 0; api_longwave_policy(policies, i, &policy); i++) {
+        if (i) json_raw(out, ",");
+        write_policy(&policy, out);
+    }
+    json_raw(out, "]}");
+}
+
 static void write_model(const ServedModel *model, const char *name, JsonOut *out)
 {
     json_raw(out, "{\"id\":");
@@ -21,6 +50,7 @@ static void write_model(const ServedModel *model, const char *name, JsonOut *out
     json_rawf(out, ",\"longwave\":{\"max_model_len\":%u,\"size_bytes\":%llu,\"architecture\":", model->context,
               (unsigned long long)model->size_bytes);
     json_string(out, model->architecture);
+    write_attention(&model->policies, out);
     json_raw(out, "}}");
 }
 

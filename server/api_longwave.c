@@ -126,19 +126,43 @@ static bool same(const char *a, const char *b)
     return !a || !b ? a == b : !strcmp(a, b);
 }
 
+/* policies->n: it is not there. */
+static uint32_t find_policy(const ServedPolicies *policies, const char *preset, const char *roles)
+{
+    uint32_t i = 0;
+    while (i < policies->n && !(same(policies->list[i].preset, preset) && same(policies->list[i].roles, roles))) i++;
+    return i;
+}
+
+bool api_longwave_policy(const ServedPolicies *policies, size_t i, ServedPolicy *ret_policy)
+{
+    if (i < policies->n) {
+        *ret_policy = policies->list[i];
+        return true;
+    }
+    size_t n = policies->n; /* of the list, and of presets beside it so far */
+    for (size_t k = 0; preset_name_at(k) && !policies->is_fixed; k++) {
+        const char *name = preset_name_at(k);
+        if (find_policy(policies, name, NULL) < policies->n) continue;
+        if (preset_is_baseline(preset_find(name)) && !policies->has_baselines) continue;
+        if (n++ < i) continue;
+        *ret_policy = (ServedPolicy){.preset = name};
+        return true;
+    }
+    return false;
+}
+
 /* "'dense', 'dense' with roles 'a', 'hip-3k'" into text, as far as there is room. */
 static void list_policies(const ServedPolicies *policies, char *text, size_t room)
 {
     size_t n = 0;
-    for (uint32_t i = 0; i < policies->n && n < room; i++) {
-        const char *comma = i ? ", " : "", *preset = policies->list[i].preset, *roles = policies->list[i].roles;
-        int more = roles ? snprintf(text + n, room - n, "%s'%.40s' with roles '%.40s'", comma, preset, roles)
-                         : snprintf(text + n, room - n, "%s'%.40s'", comma, preset);
+    ServedPolicy policy;
+    for (size_t i = 0; n < room && api_longwave_policy(policies, i, &policy); i++) {
+        const char *comma = i ? ", " : "";
+        int more = snprintf(text + n, room - n, "%s'%.40s'", comma, policy.preset);
         n += more > 0 ? (size_t)more : 0;
-    }
-    for (size_t i = 0; preset_name_at(i) && n < room; i++) {
-        if (preset_is_baseline(preset_find(preset_name_at(i))) && !policies->has_baselines) continue;
-        int more = snprintf(text + n, room - n, ", '%.40s'", preset_name_at(i));
+        if (!policy.roles || n >= room) continue;
+        more = snprintf(text + n, room - n, " with roles '%.40s'", policy.roles);
         n += more > 0 ? (size_t)more : 0;
     }
 }
@@ -154,14 +178,6 @@ static bool refuse_policy(const char *preset, const char *roles, const ServedPol
                                preset, roles, known);
     return error_set_param(error, ERR_INVALID, ATTENTION, "'" ATTENTION "' asks for '%.40s'; this server has %s",
                            preset, known);
-}
-
-/* policies->n: it is not there. */
-static uint32_t find_policy(const ServedPolicies *policies, const char *preset, const char *roles)
-{
-    uint32_t i = 0;
-    while (i < policies->n && !(same(policies->list[i].preset, preset) && same(policies->list[i].roles, roles))) i++;
-    return i;
 }
 
 static uint32_t reach_of(const ServedPolicies *policies, const AttnPolicy *policy)

@@ -28,6 +28,9 @@ typedef struct ServedPolicies {
     uint32_t certified_from, certified_tokens;
 } ServedPolicies;
 
+/* The i-th way that a request can ask for by name; false behind the last. */
+bool api_longwave_policy(const ServedPolicies *policies, size_t i, ServedPolicy *ret_policy);
+
 /* What a request comes to. */
 typedef struct ApiAttention {
     uint32_t policy; /* of the list; whose roles it has, when there is a wish beyond */

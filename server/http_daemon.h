@@ -72,6 +72,11 @@ void exchange_add_header(Exchange *exchange, const char *name, const char *value
 /* It has its line in the log. */
 void exchange_set_logged(Exchange *exchange);
 
+/* A name of NULL ends a list. */
+typedef struct HttpHeader {
+    const char *name, *value;
+} HttpHeader;
+
 typedef struct HttpReply {
     unsigned status;
     int error_kind;           /* an HttpErrorKind or ErrorCode, for the statistics; 0: none */
@@ -80,6 +85,7 @@ typedef struct HttpReply {
     const char *allow;        /* 405 and OPTIONS */
     const char *challenge;    /* 401: WWW-Authenticate */
     int retry_after_s;        /* 0: not said; -1: not at all, where a client would by the status alone */
+    const HttpHeader *headers; /* more of them; NULL: none */
     bool close;               /* end the connection after this answer */
 } HttpReply;
 

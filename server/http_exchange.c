@@ -108,6 +108,8 @@ void exchange_reply(Exchange *exchange, const HttpReply *reply)
     add_header(exchange->response, "WWW-Authenticate", reply->challenge);
     add_header(exchange->response, "Retry-After", reply->retry_after_s > 0 ? seconds : NULL);
     add_header(exchange->response, "x-should-retry", reply->retry_after_s < 0 ? "false" : NULL);
+    for (const HttpHeader *header = reply->headers; header && header->name; header++)
+        add_header(exchange->response, header->name, header->value);
     add_header(exchange->response, "Connection", reply->close || exchange->daemon->quiesced ? "close" : NULL);
     exchange->daemon->params.on_answer(exchange->daemon->params.arg, exchange, reply->allow);
     resume(exchange);

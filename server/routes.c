@@ -26,6 +26,7 @@ static const Route routes[] = {
     {"GET", "/health", ROUTE_OPEN, api_readyz},
     {"GET", "/metrics", ROUTE_WATCH, api_metrics},
     {"GET", "/openapi.json", ROUTE_OPEN, api_openapi},
+    {"GET", "/", ROUTE_OPEN, api_page},
 };
 
 enum { N_ROUTES = sizeof routes / sizeof *routes };

@@ -25,7 +25,7 @@ void server_defaults(ServerParams *params)
         .port = 8080,
         .max_body_bytes = 32 << 20,
         .max_held_bytes = 256 << 20,
-        .limits = {.max_queue = 256, .max_queue_tokens = 4 << 20},
+        .limits = {.max_queue = 256, .max_queue_tokens = 4 << 20, .has_page = true},
         .max_connections = 4096,
         .max_stream_bytes = 256 << 10,
         .slow_client_ms = 10000,

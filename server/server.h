@@ -20,6 +20,7 @@ typedef struct ServerLimits {
     uint32_t max_stall_ms;       /* what prefill may add between two tokens; 0: the default */
     uint32_t request_timeout_ms; /* 0: none */
     bool log_prompts;            /* the beginning of every prompt goes to the log */
+    bool has_page;               /* browsers get a page at / */
 } ServerLimits;
 
 /* Who may do what: the values of the options. */

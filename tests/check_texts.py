@@ -7,7 +7,7 @@ import sys
 import repo_files
 
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
-LICENSED = (".c", ".h", ".cu", ".cuh", ".py", ".sh")
+LICENSED = (".c", ".h", ".cu", ".cuh", ".py", ".sh", ".css", ".js", ".html")
 # Written in pieces, so that this file does not trip over itself.
 LEFTOVERS = (
     (re.compile(r"/(?:root|work|home|Users)" + r"/[A-Za-z0-9_.]"), "a path of one machine"),

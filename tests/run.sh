@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds with warnings as errors and runs all quick tests. Prints the runners' own closing lines.
-# usage: tests/run.sh [STAGE...]   stages: unit sanitize threads fuzz e2e clients; all of them by default
+# usage: tests/run.sh [STAGE...]   stages: unit sanitize threads fuzz e2e clients, all of them by default; page by its name only
 set -uo pipefail
 . "$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/deploy/common.sh"
 cd "$lw_root" || exit 1
@@ -89,6 +89,17 @@ stage_clients() {
     setup build-run -Dgpu=auto -Dgpu_archs=90a -Dgpu_ptx=false && ninja -C build-run || return 1
     LONGWAVE_BINARY=$lw_root/build-run/server/longwave LONGWAVE_TEST_MODEL=$model \
         "$python" -m pytest -q -p no:cacheprovider -W ignore tests/clients
+}
+
+# The page at /, in a browser. Not one of the default: Chromium is 300 MB, and two cores need more than a minute.
+stage_page() {
+    local python model
+    install_missing chromium chromium-driver fonts-dejavu-core
+    python=$(python_environment page tests/page/requirements.txt)/bin/python || return 1
+    model=$(deploy/fetch_model.sh) || return 1
+    setup build-run -Dgpu=auto -Dgpu_archs=90a -Dgpu_ptx=false && ninja -C build-run || return 1
+    LONGWAVE_BINARY=$lw_root/build-run/server/longwave LONGWAVE_TEST_MODEL=$model \
+        "$python" -m pytest -q -p no:cacheprovider tests/page
 }
 
 # What the runners say at their end: Criterion, our own programs and checks, Meson, libFuzzer, pytest.

@@ -274,6 +274,7 @@ static ServerLimits limits_of(const Config *config)
         .max_stall_ms = config->max_stall_ms,
         .request_timeout_ms = config->request_timeout_s * 1000,
         .log_prompts = config->log_prompts,
+        .has_page = config->page,
     };
 }
 

@@ -127,7 +127,7 @@ Test(openapi, references_lead_somewhere)
 #define ADMIN "Authorization: Bearer ka\r\n"
 #define ALL "*"
 
-typedef enum World { WORLD_READY, WORLD_LOADING, WORLD_FULL, WORLD_HUNG, WORLD_BROKEN, WORLDS } World;
+typedef enum World { WORLD_READY, WORLD_LOADING, WORLD_FULL, WORLD_HUNG, WORLD_BROKEN, WORLD_PAGELESS, WORLDS } World;
 
 typedef struct Way {
     const char *operations; /* "METHOD /path,..." of the document, ALL: any that has the status */
@@ -157,6 +157,8 @@ static const Way ways[] = {
     {ALL, 501, WORLD_READY, ADMIN "Transfer-Encoding: gzip\r\n", "", NULL},
     {HEALTH, 503, WORLD_HUNG, "", NULL, NULL},
     {ALL, 503, WORLD_LOADING, ADMIN, NULL, NULL},
+    {"GET /", 304, WORLD_READY, "If-None-Match: *\r\n", NULL, NULL},
+    {"GET /", 404, WORLD_PAGELESS, "", NULL, NULL},
     {GENERATE, 404, WORLD_READY, ADMIN, OTHER, NULL},
     {"GET /v1/models/{model}", 404, WORLD_READY, ADMIN, NULL, "other"},
     {SESSIONS, 404, WORLD_READY, ADMIN, NULL, "none"},
@@ -201,6 +203,7 @@ static Fixture *start_world(World world)
     options.session_dir = "/nowhere";
     options.loading = world == WORLD_LOADING;
     options.params.stall_ms = 100;
+    options.params.limits.has_page = world != WORLD_PAGELESS;
     if (world == WORLD_FULL) options.params.max_held_bytes = 1;
     Fixture *fixture = fixture_start(&options);
     unlink(path);
