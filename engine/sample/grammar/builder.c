@@ -332,7 +332,7 @@ GrammarNode grammar_many(GrammarBuilder *builder, GrammarNode node)
 
 GrammarNode grammar_machine(GrammarBuilder *builder, const GrammarEdge *edges, size_t n, uint32_t n_states)
 {
-    if (n > GRAMMAR_MAX_NODES || n_states == 0 || n_states > GRAMMAR_MAX_STATES)
+    if (n > GRAMMAR_MAX_EDGES || n_states == 0 || n_states > GRAMMAR_MAX_STATES)
         return grammar_fail(builder, ERR_TOO_LARGE, "an automaton of %u states and %zu edges", n_states, n);
     Node node = {.kind = NODE_MACHINE, .a = n_states, .depth = 1, .weight = n_states, .n = n, .edges = edges};
     for (size_t i = 0; i < n; i++) {

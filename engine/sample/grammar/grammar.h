@@ -12,6 +12,7 @@
 enum {
     GRAMMAR_MAX_NODES = 1 << 18,  /* of a builder */
     GRAMMAR_MAX_RULES = 1 << 14,  /* of a builder */
+    GRAMMAR_MAX_EDGES = 1 << 20,  /* of an automaton that is a node */
     GRAMMAR_MAX_REPEATS = 10000,  /* of {min,max}: each repeat is states of its own */
     GRAMMAR_MAX_STATES = 1 << 17, /* of the automata of all rules */
     GRAMMAR_MAX_STEPS = 8000000,  /* of compiling */

@@ -69,7 +69,8 @@ static bool add_trie_state(DfaBuilder *builder, const char *const *words, Group 
         uint32_t code = next_code(&end), n = (uint32_t)(end - at), first = i;
         while (i <= group.last && !strncmp(words[i] + group.bytes, at, n)) i++;
         if (*n_groups >= DFA_MAX_STATES)
-            return error_set(builder->error, ERR_TOO_LARGE, "the words of an 'enum' have more than %d characters",
+            return error_set(builder->error, ERR_TOO_LARGE,
+                             "the words of an 'enum' or the names of properties have more than %d characters",
                              DFA_MAX_STATES);
         groups[*n_groups] = (Group){first, i - 1, group.bytes + n};
         if (!dfa_builder_edge(builder, code, code, (*n_groups)++)) return false;
@@ -248,4 +249,20 @@ uint64_t dfa_label(const Dfa *dfa, const char *word)
 bool dfa_is_empty(const Dfa *dfa)
 {
     return !dfa->n_states;
+}
+
+/* States are taken off that nothing leads to any more; in a circle none can be. */
+bool dfa_is_finite(const Dfa *dfa, Arena *arena, bool *ret_is_finite, Error *error)
+{
+    uint32_t n = dfa->n_states, n_free = 0, n_edges = n ? dfa->begin[n] : 0;
+    uint32_t *n_into = arena_array(arena, n, sizeof *n_into), *taken = arena_array(arena, n, sizeof *taken);
+    if (!n_into || !taken) return error_set(error, ERR_NO_MEMORY, "no memory for an automaton");
+    if (n) memset(n_into, 0, n * sizeof *n_into);
+    for (uint32_t e = 0; e < n_edges; e++) n_into[dfa->edges[e].to]++;
+    if (n && !n_into[0]) taken[n_free++] = 0;
+    for (uint32_t i = 0; i < n_free; i++)
+        for (uint32_t e = dfa->begin[taken[i]]; e < dfa->begin[taken[i] + 1]; e++)
+            if (!--n_into[dfa->edges[e].to]) taken[n_free++] = dfa->edges[e].to;
+    *ret_is_finite = n_free == n;
+    return true;
 }

@@ -50,5 +50,7 @@ LW_CHECK bool dfa_relabel(const Dfa *dfa, uint64_t label, Arena *arena, const Df
 /* 0 when the word, valid UTF-8, is refused. */
 uint64_t dfa_label(const Dfa *dfa, const char *word);
 bool dfa_is_empty(const Dfa *dfa);
+/* It has so few words that they have an end: no way leads in a circle. */
+LW_CHECK bool dfa_is_finite(const Dfa *dfa, Arena *arena, bool *ret_is_finite, Error *error);
 /* DFA_NONE, or where the code point leads. */
 int64_t dfa_step(const Dfa *dfa, uint32_t state, uint32_t code);

@@ -4,25 +4,27 @@
 
 /* ---- scalars ---- */
 
-/* Big automata are rules. Equal ones are one: by address, and by what they are as nodes. */
-static GrammarNode shared(Emit *emit, EmittedDfa **list, const Dfa *dfa,
-                          GrammarNode (*write)(GrammarBuilder *builder, const Dfa *dfa), const Dfa *written)
+static const EmittedDfa *find_emitted(const EmittedDfa *list, const Dfa *dfa)
 {
-    EmittedDfa *known = *list, *equal = *list;
-    if (written->n_states <= EMIT_INLINE_STATES) return write(emit->builder, written);
-    while (known && known->dfa != dfa) known = known->next;
-    if (known) return known->text;
-    GrammarNode node = write(emit->builder, written), text = node;
-    while (equal && equal->node != node) equal = equal->next;
-    if (equal) {
+    while (list && list->dfa != dfa) list = list->next;
+    return list;
+}
+
+/* Big automata are rules; of equal nodes one. */
+static GrammarNode keep_emitted(Emit *emit, EmittedDfa **list, const Dfa *dfa, GrammarNode node, bool is_big)
+{
+    const EmittedDfa *equal = *list;
+    EmittedDfa *known = arena_alloc(emit->nodes->arena, sizeof *known);
+    GrammarNode text = node;
+    if (!known) return grammar_fail(emit->builder, ERR_NO_MEMORY, "no memory for a schema");
+    while (is_big && equal && equal->node != node) equal = equal->next;
+    if (is_big && equal) {
         text = equal->text;
-    } else {
+    } else if (is_big) {
         GrammarRule rule = grammar_rule_new(emit->builder, "json text");
         grammar_define(emit->builder, rule, node);
         text = grammar_ref(emit->builder, rule);
     }
-    known = arena_alloc(emit->nodes->arena, sizeof *known);
-    if (!known) return grammar_fail(emit->builder, ERR_NO_MEMORY, "no memory for a schema");
     *known = (EmittedDfa){dfa, node, text, *list};
     *list = known;
     return text;
@@ -30,16 +32,20 @@ static GrammarNode shared(Emit *emit, EmittedDfa **list, const Dfa *dfa,
 
 GrammarNode emit_words(Emit *emit, const Dfa *words)
 {
-    return shared(emit, &emit->words, words, json_text_words, words);
+    const EmittedDfa *known = find_emitted(emit->words, words);
+    if (known) return known->text;
+    GrammarNode node = json_text_words(emit->builder, words);
+    return keep_emitted(emit, &emit->words, words, node, words->n_states > EMIT_INLINE_STATES);
 }
 
-/* Digits have an end, so that an answer does. */
 static bool emit_numbers(Emit *emit, const Dfa *numbers, GrammarNode *ret_text)
 {
-    Strings bounded = {numbers, 0, JSON_TEXT_MAX_DIGITS};
+    const EmittedDfa *known = find_emitted(emit->numbers, numbers);
     const Dfa *texts;
-    if (!sets_words(&emit->nodes->sets, bounded, &texts)) return false;
-    *ret_text = shared(emit, &emit->numbers, numbers, json_text_plain, texts);
+    if (!known && !sets_written(&emit->nodes->sets, numbers, &texts)) return false;
+    *ret_text = known ? known->text
+                      : keep_emitted(emit, &emit->numbers, numbers, json_text_plain(emit->builder, texts),
+                                     texts->n_states > EMIT_INLINE_STATES);
     return true;
 }
 
@@ -47,9 +53,12 @@ static bool emit_strings(Emit *emit, const StringsList *item, GrammarNode *ret_t
 {
     Strings strings = item->strings;
     if (strings.words) {
+        const EmittedDfa *known = find_emitted(emit->words, strings.words);
         const Dfa *least;
-        if (!dfa_minimize(strings.words, emit->nodes->arena, &least, emit->nodes->error)) return false;
-        *ret_text = shared(emit, &emit->words, strings.words, json_text_words, least);
+        if (!known && !dfa_minimize(strings.words, emit->nodes->arena, &least, emit->nodes->error)) return false;
+        *ret_text = known ? known->text
+                          : keep_emitted(emit, &emit->words, strings.words, json_text_words(emit->builder, least),
+                                         least->n_states > EMIT_INLINE_STATES);
         return true;
     }
     if (strings.max != UINT32_MAX && strings.max > EMIT_MAX_REPEATS) strings.max = EMIT_MAX_REPEATS;

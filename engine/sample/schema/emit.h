@@ -12,7 +12,8 @@ enum {
     EMIT_MAX_REPEATS = GRAMMAR_MAX_REPEATS,
     EMIT_MAX_INLINE_ITEMS = 64,
     EMIT_MAX_ANY_ORDER = 4, /* properties that may come in any order */
-    EMIT_MAX_OBJECT_STATES = 8192,
+    EMIT_MAX_INLINE_PROPERTIES = 16,
+    EMIT_MAX_OBJECT_STATES = 1 << 16,
     EMIT_INLINE_STATES = 16 /* automata up to this size are written where they stand */
 };
 

@@ -1,26 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An object as an automaton whose edges are members. Few properties may come in any order: a place is the set of those
- * that were there. Many come in the order of the schema: a place is the next one. Other keys come anywhere, or behind
- * all properties. Where it matters, a place counts members too: all of them for a maximum, and those that are surely
- * different for a minimum, since among other keys one may come twice.
+ * An object as an automaton. Few properties may come in any order: a place is the set of those that were there. Many
+ * come in the order of the schema: a place is the next one that may come, and within a key what was read of it; so the
+ * automaton grows with the names, whatever may be left out. Other keys come anywhere, or behind all properties. Where
+ * it matters, a place counts members too: all of them for a maximum, and those that are surely different for a minimum,
+ * since among other keys one may come twice.
  */
 #include "engine/sample/schema/emit.h"
 
 #include "base/array.h"
 #include "engine/sample/schema/dfa_build.h"
 #include "engine/sample/schema/json_text.h"
+#include "engine/sample/schema/key_tree.h"
 
 #include <stdlib.h>
 
-typedef enum Layer { AT_OPENING, AT_KEY, BEHIND_MEMBER } Layer;
+typedef enum Layer {
+    AT_OPENING,
+    AT_KEY,
+    IN_KEY, /* of properties in order: where a node of the key tree begins, where its names part, ... */
+    AT_FORK,
+    AT_VALUE, /* ... behind the key */
+    BEHIND_MEMBER
+} Layer;
 
-/* What is known between two members. */
+/* What is known so far. */
 typedef struct Place {
     uint32_t layer;
-    uint32_t seen;             /* a set, or the first property that may still come */
+    uint32_t seen;             /* a set, or the first property that may still come; AT_VALUE: the one that has come */
     uint32_t total, different; /* members, as far as they are counted */
     uint32_t has_other;        /* a key of a class was there */
+    uint32_t node;             /* of the key tree */
 } Place;
 
 enum { PLACE_WORDS = sizeof(Place) / sizeof(uint32_t) };
@@ -29,8 +39,10 @@ typedef struct Writer {
     Emit *emit;
     const ObjectShape *shape;
     const Property **properties; /* [n] that a value fits */
-    GrammarNode *members;        /* [n] key, colon and value */
+    GrammarNode *members;        /* [n] colon and value */
     uint32_t n, n_required;
+    KeyTree keys;      /* for properties in order */
+    uint32_t *last;    /* [n + 1] from each property on, the last one that may come next: the first that must come */
     GrammarNode other; /* a member with another key; never: none */
     bool has_other;
     bool any_order, counts_total, counts_different;
@@ -50,20 +62,26 @@ static bool add_edge(Writer *writer, uint32_t from, uint32_t to, GrammarNode nod
 
 static bool lead_to(Writer *writer, uint32_t from, Place place, GrammarNode node)
 {
-    uint32_t to, key[PLACE_WORDS] = {place.layer, place.seen, place.total, place.different, place.has_other};
+    uint32_t to,
+        key[PLACE_WORDS] = {place.layer, place.seen, place.total, place.different, place.has_other, place.node};
     return key_table_number(&writer->places, key, EMIT_MAX_OBJECT_STATES, &to, writer->emit->nodes->error) &&
            add_edge(writer, from, to, node);
 }
 
 /* ---- one place ---- */
 
+/* Has all come that must? */
+static bool is_complete(const Writer *writer, Place place)
+{
+    if (!writer->any_order) return writer->last[place.seen] == writer->n;
+    for (uint32_t i = 0; i < writer->n; i++)
+        if (writer->properties[i]->is_required && !(place.seen >> i & 1)) return false;
+    return true;
+}
+
 static bool may_close(const Writer *writer, Place place)
 {
-    for (uint32_t i = 0; i < writer->n; i++) {
-        bool seen = writer->any_order ? place.seen >> i & 1 : i < place.seen;
-        if (writer->properties[i]->is_required && !seen) return false;
-    }
-    return !writer->counts_different || place.different >= writer->shape->min;
+    return is_complete(writer, place) && (!writer->counts_different || place.different >= writer->shape->min);
 }
 
 static Place behind_member(const Writer *writer, Place place, bool is_other)
@@ -76,53 +94,119 @@ static Place behind_member(const Writer *writer, Place place, bool is_other)
     return place;
 }
 
-static bool add_members(Writer *writer, uint32_t from, Place place)
+static bool add_other(Writer *writer, uint32_t from, Place place)
 {
+    if (!writer->any_order) place.seen = writer->n;
+    return !writer->has_other || lead_to(writer, from, behind_member(writer, place, true), writer->other);
+}
+
+static bool add_any_order(Writer *writer, uint32_t from, Place place)
+{
+    GrammarBuilder *builder = writer->emit->builder;
     for (uint32_t i = 0; i < writer->n; i++) {
-        if (writer->any_order ? place.seen >> i & 1 : i != place.seen) continue;
-        Place next = behind_member(writer, place, false), skipped = place;
-        next.seen = writer->any_order ? place.seen | UINT32_C(1) << i : i + 1;
-        skipped.seen++;
-        if (!lead_to(writer, from, next, writer->members[i])) return false;
-        if (!writer->any_order && !writer->properties[i]->is_required &&
-            !lead_to(writer, from, skipped, grammar_empty(writer->emit->builder)))
+        if (place.seen >> i & 1) continue;
+        Place next = behind_member(writer, place, false);
+        next.seen = place.seen | UINT32_C(1) << i;
+        GrammarNode key = json_text_word(builder, writer->properties[i]->name);
+        if (!lead_to(writer, from, next, grammar_seq(builder, key, writer->members[i]))) return false;
+    }
+    return add_other(writer, from, place);
+}
+
+/* Into a node of the key tree, if one of its names may come. */
+static bool enter(Writer *writer, uint32_t from, Place place, uint32_t id, GrammarNode text)
+{
+    const KeyNode *node = &writer->keys.nodes[id];
+    uint32_t next = key_node_next(node, place.seen);
+    if (next == KEY_NONE || next > writer->last[place.seen]) return true;
+    place.layer = node->begin < node->end ? IN_KEY : AT_FORK;
+    place.seen = next;
+    place.node = id;
+    return lead_to(writer, from, place, text);
+}
+
+static bool add_fork(Writer *writer, uint32_t from, Place place)
+{
+    GrammarBuilder *builder = writer->emit->builder;
+    const KeyNode *node = &writer->keys.nodes[place.node];
+    if (node->word != KEY_NONE && node->word >= place.seen && node->word <= writer->last[place.seen]) {
+        Place value = place;
+        value.layer = AT_VALUE;
+        value.seen = node->word;
+        value.node = 0;
+        if (!lead_to(writer, from, value, grammar_text(builder, "\""))) return false;
+    }
+    for (uint32_t i = 0; i < node->n_children; i++) {
+        const KeyNode *child = &writer->keys.nodes[node->child + i];
+        const char *code = writer->properties[child->names[0]]->name + node->end;
+        if (!enter(writer, from, place, node->child + i, json_text_part(builder, code, child->begin - node->end)))
             return false;
     }
-    if (!writer->has_other || (!writer->any_order && place.seen < writer->n)) return true;
-    return lead_to(writer, from, behind_member(writer, place, true), writer->other);
+    return true;
+}
+
+static bool add_stem(Writer *writer, uint32_t from, Place place)
+{
+    const KeyNode *node = &writer->keys.nodes[place.node];
+    const char *name = writer->properties[node->names[0]]->name;
+    place.layer = AT_FORK;
+    return lead_to(writer, from, place,
+                   json_text_part(writer->emit->builder, name + node->begin, node->end - node->begin));
+}
+
+static bool add_value(Writer *writer, uint32_t from, Place place)
+{
+    Place next = behind_member(writer, place, false);
+    next.seen++;
+    return lead_to(writer, from, next, writer->members[place.seen]);
+}
+
+static bool add_key(Writer *writer, uint32_t from, Place place)
+{
+    if (writer->any_order) return add_any_order(writer, from, place);
+    if (writer->n && !enter(writer, from, place, 0, grammar_text(writer->emit->builder, "\""))) return false;
+    return !is_complete(writer, place) || add_other(writer, from, place);
+}
+
+/* Between members. */
+static bool add_between(Writer *writer, uint32_t from, Place place)
+{
+    GrammarBuilder *builder = writer->emit->builder;
+    bool has_room = !writer->counts_total || place.total < writer->shape->max;
+    GrammarNode close = grammar_text(builder, "}"), before = grammar_empty(builder);
+    bool are_many = writer->n > EMIT_MAX_INLINE_PROPERTIES;
+    if (place.layer == BEHIND_MEMBER) {
+        close = are_many ? json_text_shared_end(builder) : grammar_seq(builder, json_text_blank(builder), close);
+        before = are_many ? json_text_shared_comma(builder) : json_text_comma(builder);
+    }
+    if (may_close(writer, place) && !add_edge(writer, from, GRAMMAR_MACHINE_END, close)) return false;
+    place.layer = AT_KEY;
+    return !has_room || lead_to(writer, from, place, before);
 }
 
 static bool add_place(Writer *writer, uint32_t from, Place place)
 {
-    GrammarBuilder *builder = writer->emit->builder;
-    Place key = place;
-    bool has_room = !writer->counts_total || place.total < writer->shape->max;
-    key.layer = AT_KEY;
-    if (place.layer == AT_KEY) return add_members(writer, from, place);
-    GrammarNode close = grammar_text(builder, "}"), before = grammar_empty(builder);
-    if (place.layer == BEHIND_MEMBER) {
-        close = grammar_seq(builder, json_text_blank(builder), close);
-        before = json_text_comma(builder);
-    }
-    if (may_close(writer, place) && !add_edge(writer, from, GRAMMAR_MACHINE_END, close)) return false;
-    return !has_room || lead_to(writer, from, key, before);
+    static bool (*const ways[])(Writer * writer, uint32_t from, Place place) = {
+        [AT_OPENING] = add_between, [AT_KEY] = add_key,     [IN_KEY] = add_stem,
+        [AT_FORK] = add_fork,       [AT_VALUE] = add_value, [BEHIND_MEMBER] = add_between,
+    };
+    return ways[place.layer](writer, from, place);
 }
 
 /* ---- all of them ---- */
 
-static bool emit_member(Writer *writer, GrammarNode key, SchemaNode *value, GrammarNode *ret_member)
+static bool emit_member(Writer *writer, SchemaNode *value, GrammarNode *ret_member)
 {
     GrammarBuilder *builder = writer->emit->builder;
     GrammarNode text;
     if (!emit_node(writer->emit, value, &text)) return false;
-    *ret_member = grammar_seq(builder, key, json_text_colon(builder), text);
+    *ret_member = grammar_seq(builder, json_text_colon(builder), text);
     return true;
 }
 
 static bool emit_members(Writer *writer)
 {
     const ObjectShape *shape = writer->shape;
-    GrammarBuilder *builder = writer->emit->builder;
     Arena *arena = writer->emit->nodes->arena;
     writer->properties = arena_array(arena, shape->n_properties, sizeof *writer->properties);
     writer->members = arena_array(arena, shape->n_properties, sizeof *writer->members);
@@ -130,8 +214,7 @@ static bool emit_members(Writer *writer)
     for (uint32_t i = 0; i < shape->n_properties; i++) {
         const Property *property = &shape->properties[i];
         if (!property->value->is_satisfiable) continue;
-        GrammarNode key = json_text_word(builder, property->name);
-        if (!emit_member(writer, key, property->value, &writer->members[writer->n])) return false;
+        if (!emit_member(writer, property->value, &writer->members[writer->n])) return false;
         writer->properties[writer->n++] = property;
         writer->n_required += property->is_required;
     }
@@ -141,16 +224,24 @@ static bool emit_members(Writer *writer)
 static bool emit_others(Writer *writer)
 {
     const ObjectShape *shape = writer->shape;
+    GrammarBuilder *builder = writer->emit->builder;
     uint32_t n = 0;
     GrammarNode *members = arena_array(writer->emit->nodes->arena, shape->n_classes, sizeof *members);
     if (!members) return nodes_no_memory(writer->emit->nodes);
     for (uint32_t i = 0; i < shape->n_classes; i++) {
         if (!shape->classes[i].value->is_satisfiable) continue;
+        if (!emit_member(writer, shape->classes[i].value, &members[n])) return false;
         GrammarNode key = emit_words(writer->emit, shape->classes[i].keys);
-        if (!emit_member(writer, key, shape->classes[i].value, &members[n++])) return false;
+        members[n] = grammar_seq(builder, key, members[n]);
+        n++;
     }
     writer->has_other = n > 0;
-    writer->other = grammar_choice(writer->emit->builder, members, n);
+    writer->other = grammar_choice(builder, members, n);
+    if (writer->has_other && writer->n > EMIT_MAX_INLINE_PROPERTIES) {
+        GrammarRule rule = grammar_rule_new(builder, "json member");
+        grammar_define(builder, rule, writer->other);
+        writer->other = grammar_ref(builder, rule);
+    }
     return true;
 }
 
@@ -168,6 +259,21 @@ static bool decide(Writer *writer)
                       shape->min, writer->n);
 }
 
+/* What properties in order need. */
+static bool make_keys(Writer *writer)
+{
+    Arena *arena = writer->emit->nodes->arena;
+    const char **names = arena_array(arena, writer->n, sizeof *names);
+    writer->last = arena_array(arena, writer->n + 1, sizeof *writer->last);
+    if (!names || !writer->last) return nodes_no_memory(writer->emit->nodes);
+    writer->last[writer->n] = writer->n;
+    for (uint32_t i = writer->n; i-- > 0;) {
+        names[i] = writer->properties[i]->name;
+        writer->last[i] = writer->properties[i]->is_required ? i : writer->last[i + 1];
+    }
+    return key_tree_make(names, writer->n, arena, &writer->keys, writer->emit->nodes->error);
+}
+
 static bool write_places(Writer *writer, GrammarNode *ret_text)
 {
     GrammarBuilder *builder = writer->emit->builder;
@@ -176,7 +282,7 @@ static bool write_places(Writer *writer, GrammarNode *ret_text)
     if (!key_table_number(&writer->places, opening, 1, &start, writer->emit->nodes->error)) return false;
     for (uint32_t i = 0; i < writer->places.n_keys; i++) {
         const uint32_t *key = writer->places.words + (size_t)i * PLACE_WORDS;
-        if (!add_place(writer, i, (Place){key[0], key[1], key[2], key[3], key[4]})) return false;
+        if (!add_place(writer, i, (Place){key[0], key[1], key[2], key[3], key[4], key[5]})) return false;
     }
     GrammarNode machine = grammar_machine(builder, writer->edges, writer->n_edges, writer->places.n_keys);
     *ret_text = grammar_seq(builder, grammar_text(builder, "{"), json_text_blank(builder), machine);
@@ -195,7 +301,8 @@ bool emit_object(Emit *emit, const ObjectShape *shape, GrammarNode *ret_text)
     }
     Writer writer = {.emit = emit, .shape = shape};
     key_table_init(&writer.places, PLACE_WORDS);
-    bool ok = emit_members(&writer) && emit_others(&writer) && decide(&writer) && write_places(&writer, ret_text);
+    bool ok = emit_members(&writer) && emit_others(&writer) && decide(&writer) &&
+              (writer.any_order || make_keys(&writer)) && write_places(&writer, ret_text);
     key_table_done(&writer.places);
     free(writer.edges);
     return ok;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/schema/json_text.h"
+#include "engine/sample/schema/number.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,21 @@ GrammarNode json_text_blank(GrammarBuilder *builder)
 GrammarNode json_text_comma(GrammarBuilder *builder)
 {
     return grammar_seq(builder, grammar_text(builder, ","), json_text_blank(builder));
+}
+
+static GrammarNode make_curly_end(GrammarBuilder *builder)
+{
+    return grammar_seq(builder, json_text_blank(builder), grammar_text(builder, "}"));
+}
+
+GrammarNode json_text_shared_comma(GrammarBuilder *builder)
+{
+    return shared(builder, "json comma", json_text_comma);
+}
+
+GrammarNode json_text_shared_end(GrammarBuilder *builder)
+{
+    return shared(builder, "json end", make_curly_end);
 }
 
 GrammarNode json_text_colon(GrammarBuilder *builder)
@@ -213,26 +229,68 @@ GrammarNode json_text_string(GrammarBuilder *builder, uint32_t min, uint32_t max
     return quoted(builder, grammar_repeat(builder, shared(builder, "json character", make_character), min, max));
 }
 
-GrammarNode json_text_word(GrammarBuilder *builder, const char *word)
+GrammarNode json_text_part(GrammarBuilder *builder, const char *text, size_t n)
 {
-    size_t n = strlen(word), kept = 0;
-    GrammarNode *parts = malloc((n + 2) * sizeof *parts);
+    size_t kept = 0;
+    GrammarNode *parts = malloc((n + 1) * sizeof *parts);
     if (!parts) return grammar_fail(builder, ERR_NO_MEMORY, "no memory for a word");
-    parts[kept++] = grammar_text(builder, "\"");
-    for (const unsigned char *at = (const unsigned char *)word; *at;) {
-        unsigned bytes = *at < 0x80 ? 1 : *at < 0xE0 ? 2 : *at < 0xF0 ? 3 : 4;
-        uint32_t code = bytes == 1 ? *at : *at & (0x7Fu >> bytes);
-        for (unsigned i = 1; i < bytes; i++) code = code << 6 | (at[i] & 0x3F);
+    for (size_t at = 0; at < n;) {
+        unsigned char lead = (unsigned char)text[at];
+        unsigned bytes = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+        uint32_t code = bytes == 1 ? lead : lead & (0x7Fu >> bytes);
+        for (unsigned i = 1; i < bytes; i++) code = code << 6 | ((unsigned char)text[at + i] & 0x3F);
         parts[kept++] = json_text_codes(builder, &(CodeRange){code, code}, 1);
         at += bytes;
     }
-    parts[kept++] = grammar_text(builder, "\"");
     GrammarNode node = grammar_sequence(builder, parts, kept);
     free(parts);
     return node;
 }
 
+GrammarNode json_text_word(GrammarBuilder *builder, const char *word)
+{
+    return quoted(builder, json_text_part(builder, word, strlen(word)));
+}
+
 /* ---- automata ---- */
+
+/* What takes an escape or several bytes, but for a slash: that takes nothing, but may have an escape. */
+static const CodeRange rare_codes[] = {{0x01, 0x1F},
+                                       {'"', '"'},
+                                       {'/', '/'},
+                                       {'\\', '\\'},
+                                       {0x7F, CODE_SURROGATE_FIRST - 1},
+                                       {CODE_SURROGATE_LAST + 1, CODE_LAST}};
+enum { N_RARE = sizeof rare_codes / sizeof *rare_codes, MANY_STATES = 32 };
+
+static GrammarNode make_rare(GrammarBuilder *builder)
+{
+    return json_text_codes(builder, rare_codes, N_RARE);
+}
+
+static bool has_all_rare(const CodeRange *ranges, size_t n)
+{
+    for (size_t i = 0, j = 0; i < N_RARE; i++) {
+        while (j < n && ranges[j].last < rare_codes[i].last) j++;
+        if (j == n || ranges[j].first > rare_codes[i].first) return false;
+    }
+    return true;
+}
+
+/* In large automata many states read all that is rare: they share it, and have a state each for the rest. */
+static GrammarNode codes_of_many(GrammarBuilder *builder, const CodeRange *ranges, size_t n)
+{
+    static const CodeRange common_codes[] = {{0x20, 0x21}, {0x23, 0x2E}, {0x30, 0x5B}, {0x5D, 0x7E}};
+    enum { N_COMMON = sizeof common_codes / sizeof *common_codes };
+    CodeRange kept[128], part;
+    size_t n_kept = 0;
+    if (!has_all_rare(ranges, n)) return json_text_codes(builder, ranges, n);
+    for (size_t i = 0; i < n && ranges[i].first < 0x7F; i++)
+        for (size_t j = 0; j < N_COMMON; j++)
+            if (common(ranges[i], common_codes[j].first, common_codes[j].last, &part)) kept[n_kept++] = part;
+    GrammarNode rare = shared(builder, "json rare", make_rare);
+    return n_kept ? grammar_alt(builder, grammar_class(builder, kept, n_kept, false), rare) : rare;
+}
 
 /* The edges of a state that lead to one place become one node. */
 static GrammarNode codes_between(GrammarBuilder *builder, const Dfa *dfa, uint32_t from, uint32_t to, CodeRange *ranges,
@@ -241,7 +299,8 @@ static GrammarNode codes_between(GrammarBuilder *builder, const Dfa *dfa, uint32
     size_t n = 0;
     for (uint32_t e = dfa->begin[from]; e < dfa->begin[from + 1]; e++)
         if (dfa->edges[e].to == to) ranges[n++] = (CodeRange){dfa->edges[e].first, dfa->edges[e].last};
-    return is_string ? json_text_codes(builder, ranges, n) : grammar_class(builder, ranges, n, false);
+    if (!is_string) return grammar_class(builder, ranges, n, false);
+    return dfa->n_states > MANY_STATES ? codes_of_many(builder, ranges, n) : json_text_codes(builder, ranges, n);
 }
 
 static bool is_first_to(const Dfa *dfa, uint32_t from, uint32_t edge)
@@ -284,20 +343,30 @@ GrammarNode json_text_plain(GrammarBuilder *builder, const Dfa *texts)
 
 /* ---- any value ---- */
 
+/* With a fraction no more digits than a double holds. */
+static GrammarNode make_fractions(GrammarBuilder *builder, GrammarNode first, GrammarNode digit)
+{
+    GrammarNode ways[NUMBER_EXACT_DIGITS], point = grammar_text(builder, ".");
+    ways[0] =
+        grammar_seq(builder, grammar_text(builder, "0"), point, grammar_repeat(builder, digit, 1, NUMBER_EXACT_DIGITS));
+    for (uint32_t n = 1; n < NUMBER_EXACT_DIGITS; n++)
+        ways[n] = grammar_seq(builder, first, grammar_repeat(builder, digit, n - 1, n - 1), point,
+                              grammar_repeat(builder, digit, 1, NUMBER_EXACT_DIGITS - n));
+    return grammar_choice(builder, ways, NUMBER_EXACT_DIGITS);
+}
+
 static GrammarNode make_number(GrammarBuilder *builder)
 {
     GrammarNode digit = grammar_class(builder, &(CodeRange){'0', '9'}, 1, false);
     GrammarNode first = grammar_class(builder, &(CodeRange){'1', '9'}, 1, false);
-    GrammarNode more = grammar_repeat(builder, digit, 0, JSON_TEXT_MAX_DIGITS - 1);
-    GrammarNode whole = grammar_alt(builder, grammar_text(builder, "0"), grammar_seq(builder, first, more));
-    GrammarNode part =
-        grammar_seq(builder, grammar_text(builder, "."), grammar_repeat(builder, digit, 1, JSON_TEXT_MAX_DIGITS));
+    GrammarNode whole = grammar_seq(builder, first, grammar_repeat(builder, digit, 0, NUMBER_MAX_WRITTEN - 1));
+    GrammarNode digits = grammar_alt(builder, grammar_text(builder, "0"), whole, make_fractions(builder, first, digit));
     static const CodeRange letters[] = {{'E', 'E'}, {'e', 'e'}}, signs[] = {{'+', '+'}, {'-', '-'}};
     GrammarNode exponent = grammar_seq(builder, grammar_class(builder, letters, 2, false),
                                        grammar_optional(builder, grammar_class(builder, signs, 2, false)),
                                        grammar_repeat(builder, digit, 1, 2));
-    return grammar_seq(builder, grammar_optional(builder, grammar_text(builder, "-")), whole,
-                       grammar_optional(builder, part), grammar_optional(builder, exponent));
+    return grammar_seq(builder, grammar_optional(builder, grammar_text(builder, "-")), digits,
+                       grammar_optional(builder, exponent));
 }
 
 GrammarNode json_text_number(GrammarBuilder *builder)

@@ -8,15 +8,20 @@
 #include "engine/sample/grammar/grammar.h"
 #include "engine/sample/schema/dfa.h"
 
-enum { JSON_TEXT_MAX_INDENT = 20, JSON_TEXT_MAX_DIGITS = 64 };
+enum { JSON_TEXT_MAX_INDENT = 20 };
 
 GrammarNode json_text_blank(GrammarBuilder *builder); /* within brackets, behind commas */
 GrammarNode json_text_comma(GrammarBuilder *builder);
 GrammarNode json_text_colon(GrammarBuilder *builder);
+/* As rules: a comma, a blank and the end of an object, for objects with many places. */
+GrammarNode json_text_shared_comma(GrammarBuilder *builder);
+GrammarNode json_text_shared_end(GrammarBuilder *builder);
 /* One code point of the ranges, sorted and apart, as it may stand in a string. */
 GrammarNode json_text_codes(GrammarBuilder *builder, const CodeRange *ranges, size_t n);
 /* A string with its quotes, of so many code points; max GRAMMAR_UNBOUNDED: no end. */
 GrammarNode json_text_string(GrammarBuilder *builder, uint32_t min, uint32_t max);
+/* This text as it may stand within a string; valid UTF-8. */
+GrammarNode json_text_part(GrammarBuilder *builder, const char *text, size_t n);
 /* This string with its quotes; valid UTF-8. */
 GrammarNode json_text_word(GrammarBuilder *builder, const char *word);
 /* Any string of the automaton with its quotes. */

@@ -51,20 +51,39 @@ static bool add_limits(Way *way, Scalars limits)
 
 /* ---- values ---- */
 
+/* Numbers or strings from a value on become one automaton; end: the value behind the last one, or NULL. */
+static bool words_of(Nodes *nodes, const cJSON *first, const cJSON *end, bool numbers, const Dfa **ret_dfa)
+{
+    uint32_t n = 1;
+    for (const cJSON *value = first; value != end; value = value->next) n++;
+    const char **words = arena_array(nodes->arena, n, sizeof *words);
+    if (!words) return nodes_no_memory(nodes);
+    n = 0;
+    bool has_zero = false;
+    for (const cJSON *value = first; value != end; value = value->next) {
+        if (!(numbers ? cJSON_IsNumber(value) : cJSON_IsString(value))) continue;
+        words[n] = value->valuestring;
+        if (numbers && !number_print(value->valuedouble, nodes->arena, &words[n], nodes->error))
+            return nodes_say_where(nodes, value);
+        has_zero |= numbers && value->valuedouble == 0;
+        n++;
+    }
+    if (has_zero) words[n++] = "-0";
+    const Dfa *dfa;
+    if (!dfa_words(words, n, nodes->arena, &dfa, nodes->error)) return false;
+    return numbers ? number_spellings(dfa, nodes->arena, ret_dfa, nodes->error)
+                   : dfa_minimize(dfa, nodes->arena, ret_dfa, nodes->error);
+}
+
 static bool add_scalar(Nodes *nodes, const cJSON *value, Scalars *scalars)
 {
     Scalars one = {.kinds = KIND_NULL};
-    const char *text = value->valuestring;
-    if (cJSON_IsNumber(value) && !number_print(value->valuedouble, nodes->arena, &text, nodes->error))
-        return nodes_say_where(nodes, value);
-    if (cJSON_IsBool(value))
-        one.kinds = cJSON_IsTrue(value) ? KIND_TRUE : KIND_FALSE;
-    else if (cJSON_IsNumber(value))
-        one.kinds = KIND_NUMBER;
-    else if (cJSON_IsString(value))
-        one.kinds = KIND_STRING;
-    const Dfa **words = cJSON_IsNumber(value) ? &one.numbers : &one.strings;
-    if ((one.kinds & (KIND_NUMBER | KIND_STRING)) && !dfa_words(&text, 1, nodes->arena, words, nodes->error))
+    if (cJSON_IsBool(value)) one.kinds = cJSON_IsTrue(value) ? KIND_TRUE : KIND_FALSE;
+    if (cJSON_IsNumber(value)) one.kinds = KIND_NUMBER;
+    if (cJSON_IsString(value)) one.kinds = KIND_STRING;
+    const Dfa **words = one.kinds == KIND_NUMBER ? &one.numbers : &one.strings;
+    if ((one.kinds & (KIND_NUMBER | KIND_STRING)) &&
+        !words_of(nodes, value, value->next, one.kinds == KIND_NUMBER, words))
         return false;
     return scalars_join(&nodes->sets, *scalars, one, scalars);
 }
@@ -81,24 +100,6 @@ static bool add_value(Way *way, const cJSON *value)
     return add_scalar(way->nodes, value, &one) && add_limits(way, one);
 }
 
-/* Numbers and strings of a list become one automaton each. */
-static bool words_of(Nodes *nodes, const cJSON *list, bool numbers, const Dfa **ret_dfa)
-{
-    const char **words = arena_array(nodes->arena, (size_t)cJSON_GetArraySize(list), sizeof *words);
-    uint32_t n = 0;
-    if (!words) return nodes_no_memory(nodes);
-    for (const cJSON *value = list->child; value; value = value->next) {
-        if (!(numbers ? cJSON_IsNumber(value) : cJSON_IsString(value))) continue;
-        words[n] = value->valuestring;
-        if (numbers && !number_print(value->valuedouble, nodes->arena, &words[n], nodes->error))
-            return nodes_say_where(nodes, value);
-        n++;
-    }
-    const Dfa *dfa;
-    return dfa_words(words, n, nodes->arena, &dfa, nodes->error) &&
-           dfa_minimize(dfa, nodes->arena, ret_dfa, nodes->error);
-}
-
 static bool walk_enum(Way way, const cJSON *list)
 {
     Scalars scalars = {0};
@@ -111,8 +112,8 @@ static bool walk_enum(Way way, const cJSON *list)
         Way branch = way;
         if (!add_leaf(&branch, PART_VALUE, value) || !walk(branch)) return false;
     }
-    if ((scalars.kinds & KIND_NUMBER) && !words_of(way.nodes, list, true, &scalars.numbers)) return false;
-    if ((scalars.kinds & KIND_STRING) && !words_of(way.nodes, list, false, &scalars.strings)) return false;
+    if ((scalars.kinds & KIND_NUMBER) && !words_of(way.nodes, list->child, NULL, true, &scalars.numbers)) return false;
+    if ((scalars.kinds & KIND_STRING) && !words_of(way.nodes, list->child, NULL, false, &scalars.strings)) return false;
     return !scalars.kinds || (add_limits(&way, scalars) && walk(way));
 }
 

@@ -16,12 +16,22 @@ typedef struct PatternRule {
     const Dfa *keys; /* label: its bit */
 } PatternRule;
 
+/* A leaf says something of a name. */
+typedef struct Mention {
+    const char *name;
+    uint32_t order; /* declared ones first, then those that are only required */
+    const Leaf *leaf;
+    const cJSON *declared; /* a schema, or the value; NULL: it is required */
+} Mention;
+
 typedef struct Maker {
     Nodes *nodes;
     const Leaf *leaves;
     ObjectShape *shape;
-    const char **names; /* [n_names] in order */
-    uint32_t n_names, max_names;
+    Mention *mentions; /* [n_mentions] by name; of one name in order */
+    uint32_t n_mentions;
+    const Mention **firsts; /* [n_names] of each name, in order */
+    uint32_t n_names;
     PatternRule patterns[NODE_MAX_PATTERNS];
     uint32_t n_patterns;
     Part *parts;     /* [max_parts] scratch */
@@ -30,68 +40,71 @@ typedef struct Maker {
 
 /* ---- names ---- */
 
-static int compare_names(const void *a, const void *b)
+static int compare_u(uint32_t a, uint32_t b)
 {
-    return strcmp(**(const char *const *const *)a, **(const char *const *const *)b);
+    return (a > b) - (a < b);
 }
 
-static uint32_t count_names(const Leaf *leaf)
+static int compare_mentions(const void *a, const void *b)
 {
-    if (leaf->part.kind == PART_VALUE) return (uint32_t)cJSON_GetArraySize((const cJSON *)leaf->part.item);
-    if (leaf->part.kind != PART_PLAIN) return 0;
-    const Keywords *keywords = leaf->part.item;
-    const cJSON *properties = keywords->key[KEY_PROPERTIES], *required = keywords->key[KEY_REQUIRED];
-    return (properties ? (uint32_t)cJSON_GetArraySize(properties) : 0) +
-           (required ? (uint32_t)cJSON_GetArraySize(required) : 0);
+    const Mention *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : compare_u(x->order, y->order);
 }
 
-static void add_names(Maker *maker, const cJSON *object)
+static int compare_firsts(const void *a, const void *b)
 {
-    if (!object) return;
-    for (const cJSON *item = object->child; item; item = item->next)
-        maker->names[maker->n_names++] = cJSON_IsArray(object) ? item->valuestring : item->string;
+    return compare_u((*(const Mention *const *)a)->order, (*(const Mention *const *)b)->order);
 }
 
-/* Keeps the first of equal names; the order stays. */
-static bool drop_doubles(Maker *maker)
+static const cJSON *declares(const Leaf *leaf)
 {
-    const char ***sorted = arena_array(maker->nodes->arena, maker->n_names, sizeof *sorted);
-    if (!sorted) return nodes_no_memory(maker->nodes);
-    for (uint32_t i = 0; i < maker->n_names; i++) sorted[i] = &maker->names[i];
-    if (maker->n_names) qsort(sorted, maker->n_names, sizeof *sorted, compare_names);
-    for (uint32_t i = 0, first = 0; i < maker->n_names; i++) {
-        bool same = i && !strcmp(*sorted[i], *sorted[first]);
-        if (!same) {
-            first = i;
-        } else if (sorted[i] < sorted[first]) {
-            *sorted[first] = NULL;
-            first = i;
-        } else {
-            *sorted[i] = NULL;
-            sorted[i] = sorted[first];
-        }
+    if (leaf->part.kind == PART_VALUE) return leaf->part.item;
+    return leaf->part.kind == PART_PLAIN ? ((const Keywords *)leaf->part.item)->key[KEY_PROPERTIES] : NULL;
+}
+
+static const cJSON *requires(const Leaf *leaf)
+{
+    return leaf->part.kind == PART_PLAIN ? ((const Keywords *)leaf->part.item)->key[KEY_REQUIRED] : NULL;
+}
+
+/* mentions NULL: counts alone. */
+static uint32_t list_mentions(const Maker *maker, Mention *mentions)
+{
+    uint32_t n = 0;
+    for (const Leaf *leaf = maker->leaves; leaf; leaf = leaf->next) {
+        const cJSON *list = declares(leaf);
+        for (const cJSON *item = list ? list->child : NULL; item; item = item->next, n++)
+            if (mentions) mentions[n] = (Mention){item->string, n, leaf, item};
     }
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < maker->n_names; i++)
-        if (maker->names[i]) maker->names[kept++] = maker->names[i];
-    maker->n_names = kept;
+    for (const Leaf *leaf = maker->leaves; leaf; leaf = leaf->next) {
+        const cJSON *list = requires(leaf);
+        for (const cJSON *item = list ? list->child : NULL; item; item = item->next, n++)
+            if (mentions) mentions[n] = (Mention){item->valuestring, n, leaf, NULL};
+    }
+    return n;
+}
+
+static bool collect_names(Maker *maker)
+{
+    uint32_t n = maker->n_mentions = list_mentions(maker, NULL);
+    maker->mentions = arena_array(maker->nodes->arena, n, sizeof *maker->mentions);
+    maker->firsts = arena_array(maker->nodes->arena, n, sizeof *maker->firsts);
+    if (!maker->mentions || !maker->firsts) return nodes_no_memory(maker->nodes);
+    (void)list_mentions(maker, maker->mentions);
+    if (n) qsort(maker->mentions, n, sizeof *maker->mentions, compare_mentions);
+    for (uint32_t i = 0; i < n; i++)
+        if (!i || strcmp(maker->mentions[i - 1].name, maker->mentions[i].name))
+            maker->firsts[maker->n_names++] = &maker->mentions[i];
+    if (n) qsort(maker->firsts, maker->n_names, sizeof *maker->firsts, compare_firsts);
     return true;
 }
 
-/* Declared ones first, then those that are only required. */
-static bool collect_names(Maker *maker)
+/* The next mention of the same name, or NULL. */
+static const Mention *next_mention(const Maker *maker, const Mention *mention)
 {
-    uint32_t n = 0;
-    for (const Leaf *leaf = maker->leaves; leaf; leaf = leaf->next) n += count_names(leaf);
-    maker->names = arena_array(maker->nodes->arena, n, sizeof *maker->names);
-    if (!maker->names) return nodes_no_memory(maker->nodes);
-    for (const Leaf *leaf = maker->leaves; leaf; leaf = leaf->next) {
-        if (leaf->part.kind == PART_VALUE) add_names(maker, leaf->part.item);
-        if (leaf->part.kind == PART_PLAIN) add_names(maker, ((const Keywords *)leaf->part.item)->key[KEY_PROPERTIES]);
-    }
-    for (const Leaf *leaf = maker->leaves; leaf; leaf = leaf->next)
-        if (leaf->part.kind == PART_PLAIN) add_names(maker, ((const Keywords *)leaf->part.item)->key[KEY_REQUIRED]);
-    return drop_doubles(maker);
+    const Mention *next = mention + 1;
+    return next < maker->mentions + maker->n_mentions && !strcmp(next->name, mention->name) ? next : NULL;
 }
 
 /* ---- patterns ---- */
@@ -138,18 +151,25 @@ static uint64_t bit_of_pattern(const Maker *maker, const char *text)
 
 /* ---- what is asked of a key ---- */
 
-/* name NULL: of any key that no property has; label: the patterns that the key matches. Adds to maker->parts. */
-static uint32_t parts_of_leaf(Maker *maker, const Leaf *leaf, const char *name, uint64_t label, uint32_t n)
+/* What the leaf declares of the name, or NULL. */
+static const cJSON *declared_by(const Maker *maker, const Leaf *leaf, const Mention *name)
 {
+    for (; name; name = next_mention(maker, name))
+        if (name->leaf == leaf) return name->declared;
+    return NULL;
+}
+
+/* name NULL: of any key that no property has; label: the patterns that the key matches. Adds to maker->parts. */
+static uint32_t parts_of_leaf(Maker *maker, const Leaf *leaf, const Mention *name, uint64_t label, uint32_t n)
+{
+    const cJSON *own = declared_by(maker, leaf, name);
     if (leaf->part.kind == PART_VALUE) {
-        const cJSON *item = name ? cJSON_GetObjectItemCaseSensitive(leaf->part.item, name) : NULL;
-        maker->parts[n++] = item ? (Part){PART_VALUE, item} : (Part){PART_SCHEMA, &never};
+        maker->parts[n++] = own ? (Part){PART_VALUE, own} : (Part){PART_SCHEMA, &never};
         return n;
     }
     if (leaf->part.kind != PART_PLAIN) return n;
     const Keywords *keywords = leaf->part.item;
-    const cJSON *properties = keywords->key[KEY_PROPERTIES], *patterns = keywords->key[KEY_PATTERN_PROPERTIES];
-    const cJSON *own = name && properties ? cJSON_GetObjectItemCaseSensitive(properties, name) : NULL;
+    const cJSON *patterns = keywords->key[KEY_PATTERN_PROPERTIES];
     uint32_t before = n;
     if (own) maker->parts[n++] = (Part){PART_SCHEMA, own};
     for (const cJSON *item = patterns ? patterns->child : NULL; item; item = item->next)
@@ -159,22 +179,12 @@ static uint32_t parts_of_leaf(Maker *maker, const Leaf *leaf, const char *name, 
     return n;
 }
 
-static bool node_of_key(Maker *maker, const char *name, uint64_t label, SchemaNode **ret_node)
+static bool node_of_key(Maker *maker, const Mention *name, uint64_t label, SchemaNode **ret_node)
 {
     uint32_t n = 0;
     for (const Leaf *leaf = maker->leaves; leaf; leaf = leaf->next) n = parts_of_leaf(maker, leaf, name, label, n);
-    if (name && maker->keys && !dfa_label(maker->keys, name)) maker->parts[n++] = (Part){PART_SCHEMA, &never};
+    if (name && maker->keys && !dfa_label(maker->keys, name->name)) maker->parts[n++] = (Part){PART_SCHEMA, &never};
     return nodes_get(maker->nodes, maker->parts, n, ret_node);
-}
-
-static bool leaf_requires(const Leaf *leaf, const char *name)
-{
-    if (leaf->part.kind == PART_VALUE) return cJSON_GetObjectItemCaseSensitive(leaf->part.item, name) != NULL;
-    if (leaf->part.kind != PART_PLAIN) return false;
-    const cJSON *required = ((const Keywords *)leaf->part.item)->key[KEY_REQUIRED];
-    for (const cJSON *item = required ? required->child : NULL; item; item = item->next)
-        if (!strcmp(item->valuestring, name)) return true;
-    return false;
 }
 
 static bool add_properties(Maker *maker)
@@ -184,11 +194,13 @@ static bool add_properties(Maker *maker)
     if (!shape->properties) return nodes_no_memory(maker->nodes);
     for (uint32_t i = 0; i < maker->n_names; i++) {
         Property *property = &shape->properties[shape->n_properties++];
-        property->name = maker->names[i];
-        if (!node_of_key(maker, property->name, label_of_name(maker, property->name), &property->value)) return false;
-        for (const Leaf *leaf = maker->leaves; leaf; leaf = leaf->next)
-            property->is_required |= leaf_requires(leaf, property->name);
-        if (!nodes_spend(maker->nodes, 1 + maker->n_names / 64)) return false;
+        const Mention *name = maker->firsts[i];
+        uint64_t n_mentions = 0;
+        *property = (Property){.name = name->name};
+        if (!node_of_key(maker, name, label_of_name(maker, name->name), &property->value)) return false;
+        for (; name; name = next_mention(maker, name), n_mentions++)
+            property->is_required |= !name->declared || name->leaf->part.kind == PART_VALUE;
+        if (!nodes_spend(maker->nodes, n_mentions)) return false;
     }
     return true;
 }
@@ -202,7 +214,10 @@ static bool other_keys(Maker *maker, const Dfa **ret_keys)
     const Dfa *all, *named;
     if (!sets_all_strings(&nodes->sets, &all)) return false;
     if (maker->keys) all = maker->keys;
-    if (maker->n_names && !(dfa_words(maker->names, maker->n_names, nodes->arena, &named, nodes->error) &&
+    const char **names = arena_array(nodes->arena, maker->n_names, sizeof *names);
+    if (!names) return nodes_no_memory(nodes);
+    for (uint32_t i = 0; i < maker->n_names; i++) names[i] = maker->firsts[i]->name;
+    if (maker->n_names && !(dfa_words(names, maker->n_names, nodes->arena, &named, nodes->error) &&
                             dfa_combine(all, named, DFA_MINUS, nodes->arena, &all, nodes->error)))
         return false;
     if (!dfa_relabel(all, ANY_KEY, nodes->arena, &all, nodes->error)) return false;
@@ -239,7 +254,7 @@ static bool are_keys_closed(const Maker *maker)
 static bool add_classes(Maker *maker)
 {
     enum { MAX_CLASSES = 64 };
-    const Dfa *keys;
+    const Dfa *keys = NULL;
     uint64_t labels[MAX_CLASSES];
     uint32_t n = 0;
     if (are_keys_closed(maker)) return true;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one way to satisfy a node leaves of null, booleans, numbers and strings. */
 #include "engine/sample/schema/node.h"
-#include "engine/sample/schema/number.h"
 
 #include <string.h>
 
@@ -67,7 +66,7 @@ static bool cut_limit(Nodes *nodes, const Keywords *keywords, bool is_maximum, N
         const cJSON *item = i ? closed : open;
         if (!item || !cJSON_IsNumber(item)) continue;
         NumberLimit limit = {item->valuedouble, is_maximum, item == open || (open && cJSON_IsTrue(open))};
-        if (!number_within(limit, nodes->arena, &within, nodes->error)) return nodes_say_where(nodes, item);
+        if (!sets_within(&nodes->sets, limit, &within)) return nodes_say_where(nodes, item);
         if (!sets_cut_numbers(&nodes->sets, numbers, within)) return false;
     }
     return true;
@@ -84,9 +83,8 @@ static bool cut_number_format(Nodes *nodes, const char *format, Numbers *numbers
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         if (strcmp(formats[i].name, format)) continue;
         NumberLimit min = {formats[i].min, false, false}, max = {formats[i].max, true, false};
-        if (!number_within(min, nodes->arena, &low, nodes->error) ||
-            !number_within(max, nodes->arena, &high, nodes->error) || !sets_cut_numbers(&nodes->sets, numbers, low) ||
-            !sets_cut_numbers(&nodes->sets, numbers, high))
+        if (!sets_within(&nodes->sets, min, &low) || !sets_within(&nodes->sets, max, &high) ||
+            !sets_cut_numbers(&nodes->sets, numbers, low) || !sets_cut_numbers(&nodes->sets, numbers, high))
             return false;
     }
     return true;
@@ -103,7 +101,7 @@ static bool cut_by_keywords(Nodes *nodes, const Keywords *keywords, Numbers *num
     if (keywords->key[KEY_FORMAT] && !cut_number_format(nodes, keywords->key[KEY_FORMAT]->valuestring, numbers))
         return false;
     if (!factor) return true;
-    if (!number_multiples(factor->valuedouble, nodes->arena, &dfa, nodes->error)) return nodes_say_where(nodes, factor);
+    if (!sets_multiples(&nodes->sets, factor->valuedouble, &dfa)) return nodes_say_where(nodes, factor);
     return sets_cut_numbers(&nodes->sets, numbers, dfa);
 }
 

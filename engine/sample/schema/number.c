@@ -148,21 +148,23 @@ static bool number_place(Maker *maker, Place place, uint32_t *ret_number)
 /* What an automaton of numbers is made by; arg is what they are compared with. */
 typedef struct Walk {
     const void *arg;
-    uint32_t first_order; /* of AT_START */
+    const char *codes; /* in order */
+    Place first;
     uint64_t (*label)(const void *arg, Place place);
-    bool (*step)(const void *arg, Place place, int c, Place *ret_next); /* c: a digit or the point; false: none */
+    bool (*step)(const void *arg, Place place, int c, Place *ret_next); /* false: c does not come there */
 } Walk;
+
+static const char digits_and_point[] = ".0123456789";
 
 static bool walk_all(Maker *maker, const Walk *walk, Arena *arena, const Dfa **ret_dfa)
 {
     uint32_t number;
-    if (!number_place(maker, (Place){AT_START, 0, walk->first_order}, &number)) return false;
+    if (!number_place(maker, walk->first, &number)) return false;
     for (uint32_t i = 0; i < maker->places.n_keys; i++) {
         const uint32_t *key = maker->places.words + 3 * (size_t)i;
         Place place = {key[0], key[1], key[2]}, next;
         if (!dfa_builder_state(&maker->builder, walk->label(walk->arg, place))) return false;
-        static const char codes[] = ".0123456789";
-        for (const char *c = codes; *c; c++) {
+        for (const char *c = walk->codes; *c; c++) {
             if (!walk->step(walk->arg, place, *c, &next)) continue;
             if (!number_place(maker, next, &number)) return false;
             if (!dfa_builder_edge(&maker->builder, (uint32_t)*c, (uint32_t)*c, number)) return false;
@@ -185,7 +187,7 @@ static bool dfa_of_walk(const Walk *walk, Arena *arena, const Dfa **ret_dfa, Err
 /* Numbers without a sign; labels LESS, EQUAL, GREATER. */
 static bool compared(const Digits *limit, Arena *arena, const Dfa **ret_dfa, Error *error)
 {
-    Walk walk = {.arg = limit, .first_order = EQUAL, .label = order_label, .step = order_step};
+    Walk walk = {limit, digits_and_point, {.order = EQUAL}, order_label, order_step};
     return dfa_of_walk(&walk, arena, ret_dfa, error);
 }
 
@@ -295,26 +297,119 @@ bool number_multiples(double factor, Arena *arena, const Dfa **ret_dfa, Error *e
     Modulus modulus = {0};
     const Dfa *dfa;
     if (!modulus_of(factor, &modulus, error)) return false;
-    Walk walk = {.arg = &modulus, .label = multiple_label, .step = multiple_step};
+    Walk walk = {&modulus, digits_and_point, {0}, multiple_label, multiple_step};
     return dfa_of_walk(&walk, arena, &dfa, error) && with_signs(dfa, 1, 1, arena, ret_dfa, error);
+}
+
+/* ---- ways to write ---- */
+
+enum { ZERO = 2 }; /* a label beside 1 */
+
+/* Digits without a fraction, or with one that is zero. */
+static bool integer_step(const void *arg, Place place, int c, Place *ret_next)
+{
+    return order_step(arg, place, c, ret_next) && (place.phase < AT_POINT || c == '0');
 }
 
 bool number_integers(Arena *arena, const Dfa **ret_dfa, Error *error)
 {
-    const Dfa *all, *no_point;
-    DfaBuilder builder;
-    if (!number_all(arena, &all, error)) return false;
-    dfa_builder_init(&builder, error);
-    bool ok = true;
-    for (uint32_t s = 0; ok && s < all->n_states; s++) {
-        ok = dfa_builder_state(&builder, all->labels[s]);
-        for (uint32_t e = all->begin[s]; ok && e < all->begin[s + 1]; e++)
-            if (all->edges[e].first != '.')
-                ok = dfa_builder_edge(&builder, all->edges[e].first, all->edges[e].last, all->edges[e].to);
+    const Dfa *dfa;
+    Digits zero = {.whole = "0", .n_whole = 1};
+    Walk walk = {&zero, digits_and_point, {.order = EQUAL}, order_label, integer_step};
+    return dfa_of_walk(&walk, arena, &dfa, error) && with_signs(dfa, 7, 7, arena, ret_dfa, error);
+}
+
+/* order: the last digit is none of the fraction, or not zero. */
+static bool plain_step(const void *arg, Place place, int c, Place *ret_next)
+{
+    (void)arg;
+    if (place.phase == BEHIND_ZERO && c != '.') return false;
+    if (c == '.') {
+        if (place.phase == AT_START || place.phase >= AT_POINT) return false;
+        *ret_next = (Place){AT_POINT, 0, 0};
+    } else if (place.phase < AT_POINT) {
+        *ret_next = (Place){place.phase == AT_START && c == '0' ? BEHIND_ZERO : IN_WHOLE, 0, 1};
+    } else {
+        *ret_next = (Place){IN_PART, 0, c != '0'};
     }
-    ok = ok && dfa_builder_finish(&builder, arena, &no_point) && dfa_minimize(no_point, arena, ret_dfa, error);
-    dfa_builder_done(&builder);
-    return ok;
+    return true;
+}
+
+static uint64_t plain_label(const void *arg, Place place)
+{
+    (void)arg;
+    return place.phase == BEHIND_ZERO ? ZERO : place.order;
+}
+
+bool number_plain(Arena *arena, const Dfa **ret_dfa, Error *error)
+{
+    const Dfa *dfa;
+    Walk walk = {NULL, digits_and_point, {0}, plain_label, plain_step};
+    return dfa_of_walk(&walk, arena, &dfa, error) && with_signs(dfa, 1 | ZERO, 1, arena, ret_dfa, error);
+}
+
+/* at: digits from the first one on that is not zero; order: zeros of the fraction before it. */
+static bool short_step(const void *arg, Place place, int c, Place *ret_next)
+{
+    (void)arg;
+    if (place.phase == BEHIND_ZERO && c != '.') return false;
+    if (c == '.') {
+        if (place.phase == AT_START || place.phase >= AT_POINT || place.at >= NUMBER_EXACT_DIGITS) return false;
+        *ret_next = (Place){AT_POINT, place.at, 0};
+        return true;
+    }
+    bool in_part = place.phase >= AT_POINT, counts = place.at || c != '0';
+    uint32_t max = in_part ? NUMBER_EXACT_DIGITS : NUMBER_MAX_WRITTEN;
+    *ret_next = (Place){in_part  ? IN_PART
+                        : counts ? IN_WHOLE
+                                 : BEHIND_ZERO,
+                        place.at + counts, place.order + (in_part && !counts)};
+    return ret_next->at <= max && ret_next->order <= NUMBER_MAX_WRITTEN - NUMBER_EXACT_DIGITS - 1;
+}
+
+static uint64_t short_label(const void *arg, Place place)
+{
+    (void)arg;
+    return place.phase != AT_START && place.phase != AT_POINT;
+}
+
+bool number_short(Arena *arena, const Dfa **ret_dfa, Error *error)
+{
+    const Dfa *dfa;
+    Walk walk = {NULL, digits_and_point, {0}, short_label, short_step};
+    return dfa_of_walk(&walk, arena, &dfa, error) && with_signs(dfa, 1, 1, arena, ret_dfa, error);
+}
+
+/* How far a text is behind a word that it began with. */
+typedef enum Tail { NO_TAIL, WHOLE_TAIL, POINT_TAIL, ZEROS_TAIL } Tail;
+
+/* phase: the state of the words + 1, 0 for none; at: the point was read; order: the tail. */
+static bool spell_step(const void *arg, Place place, int c, Place *ret_next)
+{
+    const Dfa *words = arg;
+    int64_t state = place.phase ? dfa_step(words, place.phase - 1, (uint32_t)c) : DFA_NONE;
+    Place next = {(uint32_t)(state + 1), place.at || c == '.', NO_TAIL};
+    if (state != DFA_NONE && words->labels[state])
+        next.order = next.at ? ZEROS_TAIL : WHOLE_TAIL;
+    else if (place.order == WHOLE_TAIL && c == '.')
+        next.order = POINT_TAIL;
+    else if (place.order >= POINT_TAIL && c == '0')
+        next.order = ZEROS_TAIL;
+    *ret_next = next;
+    return next.phase || next.order;
+}
+
+static uint64_t spell_label(const void *arg, Place place)
+{
+    (void)arg;
+    return place.order == WHOLE_TAIL || place.order == ZEROS_TAIL;
+}
+
+bool number_spellings(const Dfa *words, Arena *arena, const Dfa **ret_dfa, Error *error)
+{
+    const Dfa *dfa;
+    Walk walk = {words, "-.0123456789", {.phase = 1}, spell_label, spell_step};
+    return dfa_of_walk(&walk, arena, &dfa, error) && dfa_minimize(dfa, arena, ret_dfa, error);
 }
 
 /* ---- texts ---- */

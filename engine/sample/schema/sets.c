@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/schema/sets.h"
-#include "engine/sample/schema/number.h"
 
 #include <time.h>
 
@@ -23,39 +22,83 @@ bool sets_in_time(const Sets *sets)
            error_set(sets->error, ERR_TOO_LARGE, "the schema takes more than %d s", SETS_MAX_CPU_USEC / 1000000);
 }
 
+static bool made(const Sets *sets, const Dfa **kept, bool (*make)(Arena *arena, const Dfa **ret_dfa, Error *error),
+                 const Dfa **ret_dfa)
+{
+    if (!*kept && !make(sets->arena, kept, sets->error)) return false;
+    *ret_dfa = *kept;
+    return true;
+}
+
 bool sets_all_numbers(Sets *sets, const Dfa **ret_dfa)
 {
-    if (!sets->all_numbers && !number_all(sets->arena, &sets->all_numbers, sets->error)) return false;
-    *ret_dfa = sets->all_numbers;
-    return true;
+    return made(sets, &sets->all_numbers, number_all, ret_dfa);
 }
 
 bool sets_integers(Sets *sets, const Dfa **ret_dfa)
 {
-    if (!sets->integers && !number_integers(sets->arena, &sets->integers, sets->error)) return false;
-    *ret_dfa = sets->integers;
-    return true;
+    return made(sets, &sets->integers, number_integers, ret_dfa);
 }
 
 bool sets_all_strings(Sets *sets, const Dfa **ret_dfa)
 {
-    if (!sets->all_strings && !dfa_any(sets->arena, &sets->all_strings, sets->error)) return false;
-    *ret_dfa = sets->all_strings;
+    return made(sets, &sets->all_strings, dfa_any, ret_dfa);
+}
+
+static bool is_same(NumberLimit a, NumberLimit b)
+{
+    return a.value == b.value && a.is_maximum == b.is_maximum && a.is_exclusive == b.is_exclusive;
+}
+
+static bool known_numbers(Sets *sets, NumberLimit limit, bool is_factor, const Dfa **ret_dfa)
+{
+    KnownNumbers *known = sets->known;
+    while (known && (known->is_factor != is_factor || !is_same(known->limit, limit))) known = known->next;
+    if (!known) {
+        known = arena_alloc(sets->arena, sizeof *known);
+        if (!known) return error_set(sets->error, ERR_NO_MEMORY, "no memory for a set of numbers");
+        *known = (KnownNumbers){.limit = limit, .is_factor = is_factor, .next = sets->known};
+        if (!(is_factor ? number_multiples(limit.value, sets->arena, &known->dfa, sets->error)
+                        : number_within(limit, sets->arena, &known->dfa, sets->error)))
+            return false;
+        sets->known = known;
+    }
+    *ret_dfa = known->dfa;
     return true;
+}
+
+bool sets_within(Sets *sets, NumberLimit limit, const Dfa **ret_dfa)
+{
+    return known_numbers(sets, limit, false, ret_dfa);
+}
+
+bool sets_multiples(Sets *sets, double factor, const Dfa **ret_dfa)
+{
+    return known_numbers(sets, (NumberLimit){.value = factor}, true, ret_dfa);
 }
 
 /* ---- cutting ---- */
 
 static bool cut(Sets *sets, const Dfa **dfa, const Dfa *with)
 {
-    const Dfa *both;
-    if (!*dfa || !with) {
-        *dfa = *dfa ? *dfa : with;
+    const Dfa *a = *dfa, *both;
+    if (!a || !with) {
+        *dfa = a ? a : with;
         return true;
     }
-    if (*dfa == with) return true;
-    return sets_in_time(sets) && dfa_combine(*dfa, with, DFA_AND, sets->arena, &both, sets->error) &&
-           dfa_minimize(both, sets->arena, dfa, sets->error);
+    if (a == with) return true;
+    uint64_t hash = ((uint64_t)(uintptr_t)a ^ (uint64_t)(uintptr_t)with << 20) * 0x9E3779B97F4A7C15u;
+    uint32_t slot = (uint32_t)(hash >> 40) % SETS_CUT_SLOTS;
+    if (sets->cuts[slot].a != a || sets->cuts[slot].b != with) {
+        if (!sets_in_time(sets) || !dfa_combine(a, with, DFA_AND, sets->arena, &both, sets->error) ||
+            !dfa_minimize(both, sets->arena, &both, sets->error))
+            return false;
+        sets->cuts[slot].a = a;
+        sets->cuts[slot].b = with;
+        sets->cuts[slot].both = both;
+    }
+    *dfa = sets->cuts[slot].both;
+    return true;
 }
 
 bool sets_cut_numbers(Sets *sets, Numbers *numbers, const Dfa *with)
@@ -84,6 +127,28 @@ bool sets_words(Sets *sets, Strings strings, const Dfa **ret_dfa)
             return false;
     }
     return words ? (*ret_dfa = words, true) : sets_all_strings(sets, ret_dfa);
+}
+
+static bool has_fraction(const Dfa *numbers)
+{
+    for (uint32_t i = 0; numbers->n_states && i < numbers->begin[numbers->n_states]; i++)
+        if (numbers->edges[i].first == '.') return true;
+    return false;
+}
+
+bool sets_written(Sets *sets, const Dfa *numbers, const Dfa **ret_texts)
+{
+    const Dfa *plain = numbers, *way;
+    bool are_few;
+    if (!made(sets, &sets->plain_numbers, number_plain, &way) || !cut(sets, &plain, way) ||
+        !dfa_is_finite(plain, sets->arena, &are_few, sets->error))
+        return false;
+    *ret_texts = plain;
+    if (are_few) return true;
+    const Dfa *texts = has_fraction(plain) ? numbers : plain;
+    *ret_texts = texts;
+    if (!made(sets, &sets->short_numbers, number_short, &way) || !cut(sets, ret_texts, way)) return false;
+    return !dfa_is_empty(*ret_texts) || sets_words(sets, (Strings){texts, 0, NUMBER_MAX_WRITTEN}, ret_texts);
 }
 
 bool sets_are_empty(Strings strings)

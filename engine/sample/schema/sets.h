@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "engine/sample/schema/dfa.h"
+#include "engine/sample/schema/number.h"
 
 typedef enum Kind {
     KIND_NULL = 1,
@@ -37,10 +38,23 @@ typedef struct Scalars {
 
 enum { SETS_MAX_CPU_USEC = 3000000 }; /* of the thread, for one schema */
 
+typedef struct KnownNumbers {
+    NumberLimit limit;
+    bool is_factor; /* multiples of the limit's value */
+    const Dfa *dfa;
+    struct KnownNumbers *next;
+} KnownNumbers;
+
+enum { SETS_CUT_SLOTS = 256 };
+
 /* Automata that are made when they are first needed, and when to give up. */
 typedef struct Sets {
     Arena *arena;
-    const Dfa *all_numbers, *integers, *all_strings;
+    const Dfa *all_numbers, *integers, *all_strings, *plain_numbers, *short_numbers;
+    KnownNumbers *known;
+    struct {
+        const Dfa *a, *b, *both;
+    } cuts[SETS_CUT_SLOTS]; /* the last ones, by a hash */
     uint64_t deadline_cpu_usec;
     Error *error;
 } Sets;
@@ -50,6 +64,9 @@ LW_CHECK bool sets_in_time(const Sets *sets); /* ERR_TOO_LARGE when it takes too
 LW_CHECK bool sets_all_numbers(Sets *sets, const Dfa **ret_dfa);
 LW_CHECK bool sets_integers(Sets *sets, const Dfa **ret_dfa);
 LW_CHECK bool sets_all_strings(Sets *sets, const Dfa **ret_dfa);
+/* number_within and number_multiples, each once. */
+LW_CHECK bool sets_within(Sets *sets, NumberLimit limit, const Dfa **ret_dfa);
+LW_CHECK bool sets_multiples(Sets *sets, double factor, const Dfa **ret_dfa);
 
 /* *numbers keeps what is in the automaton too. */
 LW_CHECK bool sets_cut_numbers(Sets *sets, Numbers *numbers, const Dfa *with);
@@ -57,6 +74,11 @@ LW_CHECK bool sets_cut_words(Sets *sets, Strings *strings, const Dfa *with);
 void sets_cut_length(Strings *strings, uint32_t min, uint32_t max);
 /* One automaton for words and lengths. */
 LW_CHECK bool sets_words(Sets *sets, Strings strings, const Dfa **ret_dfa);
+/*
+ * How the numbers of a set are to be written. Few values: each in its shortest way, and so are integers; others so that
+ * a double holds what was written.
+ */
+LW_CHECK bool sets_written(Sets *sets, const Dfa *numbers, const Dfa **ret_texts);
 bool sets_are_empty(Strings strings);
 
 LW_CHECK bool scalars_join(Sets *sets, Scalars a, Scalars b, Scalars *ret_scalars);

@@ -3,6 +3,7 @@
 #include "engine/sample/schema/keywords.h"
 #include "engine/sample/schema/schema.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* The limits that OpenAI states for schemas of strict mode. */
@@ -23,13 +24,6 @@ static bool has_type(const cJSON *schema, const char *name)
     return false;
 }
 
-static bool lists(const cJSON *required, const char *name)
-{
-    for (const cJSON *item = cJSON_IsArray(required) ? required->child : NULL; item; item = item->next)
-        if (cJSON_IsString(item) && !strcmp(item->valuestring, name)) return true;
-    return false;
-}
-
 static bool fail(Check *check, const cJSON *schema, const char *what, const char *name)
 {
     check->at = schema;
@@ -37,18 +31,37 @@ static bool fail(Check *check, const cJSON *schema, const char *what, const char
                      *name ? "'" : "");
 }
 
-static bool check_object(Check *check, const cJSON *schema)
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* names [n]: sorted. */
+static bool check_listed(Check *check, const cJSON *schema, const char *const *names, size_t n)
 {
     const cJSON *properties = cJSON_GetObjectItemCaseSensitive(schema, "properties");
-    const cJSON *required = cJSON_GetObjectItemCaseSensitive(schema, "required");
-    if (!cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(schema, "additionalProperties")))
-        return fail(check, schema, "'additionalProperties' must be there and false in every object", "");
     for (const cJSON *item = properties ? properties->child : NULL; item; item = item->next) {
-        if (!lists(required, item->string))
+        if (!n || !bsearch(&item->string, names, n, sizeof *names, compare_names))
             return fail(check, schema, "'required' must list every property: not", item->string);
         if (++check->n_properties > MAX_PROPERTIES) return fail(check, schema, "there are too many properties", "");
     }
     return true;
+}
+
+static bool check_object(Check *check, const cJSON *schema)
+{
+    const cJSON *required = cJSON_GetObjectItemCaseSensitive(schema, "required");
+    if (!cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(schema, "additionalProperties")))
+        return fail(check, schema, "'additionalProperties' must be there and false in every object", "");
+    size_t n = 0, max = cJSON_IsArray(required) ? (size_t)cJSON_GetArraySize(required) : 0;
+    const char **names = malloc((max + 1) * sizeof *names);
+    if (!names) return error_set(check->error, ERR_NO_MEMORY, "no memory for a schema");
+    for (const cJSON *item = max ? required->child : NULL; item; item = item->next)
+        if (cJSON_IsString(item)) names[n++] = item->valuestring;
+    if (n) qsort(names, n, sizeof *names, compare_names);
+    bool ok = check_listed(check, schema, names, n);
+    free(names);
+    return ok;
 }
 
 static bool visit(const cJSON *schema, void *arg)
@@ -77,6 +90,7 @@ bool schema_check_strict(const cJSON *schema, Error *error)
     if (!cJSON_IsObject(schema) || !has_type(schema, "object") || cJSON_HasObjectItem(schema, "anyOf"))
         return error_set(error, ERR_SCHEMA, "with 'strict' the schema must be of type 'object', and no 'anyOf'");
     if (visit(schema, &check)) return true;
+    if (error->code != ERR_SCHEMA) return false;
     schema_path(schema, check.at, path, sizeof path);
     return error_prefix(error, "schema at '%s'", path);
 }

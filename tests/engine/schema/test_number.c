@@ -46,8 +46,59 @@ Test(number, only_numbers_are_numbers)
                       wrong[i]);
     for (size_t i = 0; i < N_TEXTS; i++) {
         cr_expect(dfa_label(all, texts[i]));
-        cr_expect_eq(dfa_label(integers, texts[i]) != 0, !strchr(texts[i], '.'));
+        cr_expect_eq(dfa_label(integers, texts[i]) != 0, strtod(texts[i], NULL) == floor(strtod(texts[i], NULL)), "%s",
+                     texts[i]);
     }
+}
+
+Test(number, words_are_sets_of_values)
+{
+    static const char *const words[] = {"0", "-0", "1", "1.5", "1.05", "-12.75"};
+    const Dfa *some, *all;
+    cr_assert(dfa_words(words, sizeof words / sizeof *words, &arena, &some, &error) &&
+              number_spellings(some, &arena, &all, &error));
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        double value = strtod(texts[i], NULL);
+        bool in = value == 0 || value == 1 || value == 1.5 || value == -12.75;
+        cr_expect_eq(dfa_label(all, texts[i]) != 0, in, "%s", texts[i]);
+    }
+    cr_expect(dfa_label(all, "1.0500") && dfa_label(all, "0.000") && dfa_label(all, "1.00000"));
+    cr_expect_not(dfa_label(all, "1.") || dfa_label(all, "1.051") || dfa_label(all, "10") || dfa_label(all, "-1"));
+}
+
+Test(number, plain_is_one_way_for_each_value)
+{
+    const Dfa *plain;
+    cr_assert(number_plain(&arena, &plain, &error));
+    static const char *const good[] = {"0", "7", "-7", "10", "0.5", "-0.5", "100.25", "0.001"};
+    static const char *const bad[] = {"-0", "0.0", "1.0", "1.50", "-0.00", "00", "1.", ".5", "-"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) cr_expect(dfa_label(plain, good[i]), "%s", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) cr_expect_not(dfa_label(plain, bad[i]), "%s", bad[i]);
+}
+
+Test(number, short_ones_are_what_a_double_holds)
+{
+    const Dfa *dfa;
+    cr_assert(number_short(&arena, &dfa, &error));
+    static const char *const good[] = {"0",
+                                       "-0",
+                                       "123456789012345678901234567890",
+                                       "0.123456789012345",
+                                       "12345678901234.5",
+                                       "1.00000000000000",
+                                       "0.000000000000000000000123456789012345"};
+    static const char *const bad[] = {"0.1234567890123456",
+                                      "123456789012345.6",
+                                      "1.0000000000000000001",
+                                      "12345678901234.50",
+                                      "01",
+                                      "1.",
+                                      "0.00000000000000000000000000000000000000000000000001"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) cr_expect(dfa_label(dfa, good[i]), "%s", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) cr_expect_not(dfa_label(dfa, bad[i]), "%s", bad[i]);
+    char text[80] = "1";
+    for (size_t i = 0; i < NUMBER_MAX_WRITTEN; i++, text[i] = '0') cr_expect(dfa_label(dfa, text), "%zu digits", i + 1);
+    cr_expect_not(dfa_label(dfa, text));
 }
 
 Test(number, multiples_are_exact)

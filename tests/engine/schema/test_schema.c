@@ -54,6 +54,25 @@ Test(schema, values_of_enum_and_const)
     schema_rig_refuses("{\"const\":9007199254740994}", "beyond 2^53");
 }
 
+Test(schema, numbers_are_written_so_that_a_double_holds_them)
+{
+    schema_rig_check("{\"type\":\"number\",\"not\":{\"type\":\"integer\"}}", TEXTS("1.5", "-0.25", "12345678901234.5"),
+                     TEXTS("1", "1.0", "1.0000000000000000001", "123456789012345.6", "-0.00"));
+    schema_rig_check("{\"type\":\"number\",\"not\":{\"enum\":[1,0,2.5]}}", TEXTS("2", "1.5", "1.01", "2.51"),
+                     TEXTS("1", "1.0", "-0.0", "2.500"));
+    schema_rig_check("{\"type\":\"number\",\"minimum\":0}", TEXTS("1.50", "0.0", "123456789012345678"),
+                     TEXTS("0.1234567890123456"));
+    schema_rig_check("{\"type\":\"number\"}", TEXTS("1.0", "0.123456789012345e-12", "1e99"),
+                     TEXTS("0.1234567890123456", "1234567890.123456", "1e100"));
+    /* few values are written in one way each, whatever their digits */
+    schema_rig_check("{\"enum\":[1,0,0.12345678901234568]}", TEXTS("1", "0", "0.12345678901234568"),
+                     TEXTS("1.0", "-0", "0.1234567890123456"));
+    schema_rig_check("{\"type\":\"number\",\"multipleOf\":0.25,\"minimum\":0,\"maximum\":1}",
+                     TEXTS("0", "0.5", "0.75", "1"), TEXTS("0.50", "1.0", "0.3"));
+    schema_rig_check("{\"type\":\"number\",\"exclusiveMinimum\":0,\"maximum\":1e-58}",
+                     TEXTS("0.0000000000000000000000000000000000000000000000000000000001"), TEXTS("0"));
+}
+
 Test(schema, all_of_is_all_at_once)
 {
     schema_rig_check("{\"allOf\":[{\"minimum\":3},{\"maximum\":5}],\"type\":\"integer\"}", TEXTS("3", "5"),

@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define AB "\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"null\"}}"
@@ -127,6 +128,54 @@ Test(schema_objects, many_properties_take_the_order_of_the_schema)
     sprintf(turned, "{\"k31\":0,\"k3\":0}");
     cr_expect_not(schema_rig_accepts(grammar, turned));
     grammar_release(grammar);
+}
+
+static char *text_of_properties(uint32_t n, const char *closing, bool as_values)
+{
+    char *text = malloc(64 * (size_t)n + 256);
+    size_t at = as_values ? 1 : (size_t)sprintf(text, "{\"type\":\"object\",\"properties\":{");
+    text[0] = '{';
+    for (uint32_t i = 0; i < n; i++)
+        at += (size_t)sprintf(text + at, as_values ? "%s\"key_%u\": true" : "%s\"key_%u\":{\"type\":\"boolean\"}",
+                              i ? "," : "", i);
+    sprintf(text + at, "}%s", closing);
+    return text;
+}
+
+/* Any of thousands may be left out, and the grammar grows as their number does. */
+Test(schema_objects, thousands_of_optional_properties)
+{
+    static const char *const closings[] = {",\"additionalProperties\":false}", "}",
+                                           ",\"additionalProperties\":false,\"maxProperties\":3}"};
+    for (uint32_t n = 1000; n <= 5000; n += 4000)
+        for (size_t c = 0; c < (n == 1000 ? 3 : 2); c++) {
+            char *schema = text_of_properties(n, closings[c], false), *all = text_of_properties(n, "", true);
+            Grammar *grammar;
+            Error error = {0};
+            cr_assert(schema_rig_compile(schema, NULL, &grammar, &error), "%u: %s", n, error.text);
+            cr_expect_lt(grammar_n_states(grammar), (c == 2 ? 60 : 24) * n);
+            cr_expect_eq(schema_rig_accepts(grammar, all), c != 2);
+            cr_expect(schema_rig_accepts(grammar, "{}"));
+            cr_expect(schema_rig_accepts(grammar, "{\"key_7\":true,\"key_70\":true,\"key_999\": false}"));
+            cr_expect_not(schema_rig_accepts(grammar, "{\"key_70\":true,\"key_7\":true}"));
+            cr_expect_not(schema_rig_accepts(grammar, "{\"key_70\":true,\"key_70\":true}"));
+            cr_expect_not(schema_rig_accepts(grammar, "{\"key_\":true,\"key_7\":1}"));
+            cr_expect_eq(schema_rig_accepts(grammar, "{\"key_7\":true,\"key_\":3,\"key_00\":3}"), c == 1);
+            grammar_release(grammar);
+            free(schema);
+            free(all);
+        }
+}
+
+/* Keys in any spelling that JSON has for them, one the beginning of the other. */
+Test(schema_objects, names_in_order_may_be_spelt_and_begin_alike)
+{
+    schema_rig_check("{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"a\\\"\"],\"properties\":{"
+                     "\"a\":{},\"\":{},\"a\\\"\":{},\"a/b\":{},\"\xC3\xA9\":{},\"\xC3\xA8t\":{}}}",
+                     TEXTS("{\"a\":1,\"\":2,\"a\\\"\":3,\"a\\/b\":4,\"\\u00e9\":5,\"\xC3\xA8t\":6}", "{\"a\\\"\":0}",
+                           "{\"\":0,\"a\\\"\":0,\"a/b\":0}"),
+                     TEXTS("{}", "{\"a\":1}", "{\"a\":1,\"\\u00e9\":5}", "{\"a\\\"\":0,\"a\":1}",
+                           "{\"a\\\"\":0,\"\xC3\xA8\":0}", "{\"a\\\"\":3,\"\\u00e9\":5,\"a/b\":4}"));
 }
 
 Test(schema_objects, arrays_have_items_by_place_and_by_number)
