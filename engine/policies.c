@@ -229,8 +229,9 @@ bool engine_policy_intern(Engine *engine, const AttnPolicy *wanted, PolicyId *re
         uint32_t base = find_base(engine, &policy);
         if (!policy_check(&policy, error) || !check_device(engine, &policy, error)) return false;
         if (base == UINT32_MAX)
-            return error_set_param(error, ERR_INVALID, "longwave.attention.roles",
-                                   "the engine was not opened with these head roles");
+            return error_set_param(
+                error, ERR_INVALID, "longwave.attention.roles",
+                "the engine was not opened with these head roles, or not with these ranges of theirs");
         index = find_place(engine);
         if (index == UINT32_MAX)
             return error_set(error, ERR_BUSY, "%d attention policies are in use", POLICY_MAX_SLOTS);

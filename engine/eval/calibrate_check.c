@@ -173,18 +173,12 @@ static bool keep_answers(void *arg, const TaskSummary *task, Error *error)
 
 static bool intern(Calibrate *calibrate, PolicySpec *spec, EvalPolicy *ret_policy, Error *error)
 {
-    AttnPolicy policy = spec->policy;
-    policy.name = spec->text;
-    if (spec->roles[0]) {
-        const AttnPolicy *roles = engine_policy(calibrate->engine, 1);
-        policy.roles = roles->roles;
-        policy.sink = roles->sink;
-        policy.recent_prefill = roles->recent_prefill;
-        policy.recent_decode = roles->recent_decode;
-    }
+    PolicySpec own = *spec;
+    own.policy.name = spec->text;
     ret_policy->name = spec->text;
-    return engine_policy_intern(calibrate->engine, &policy, &ret_policy->id, error) ||
-           error_prefix(error, "policy '%s'", spec->text);
+    return policy_spec_take_roles(&own, engine_policy(calibrate->engine, 1), 1, error) &&
+           (engine_policy_intern(calibrate->engine, &own.policy, &ret_policy->id, error) ||
+            error_prefix(error, "policy '%s'", spec->text));
 }
 
 static bool measure_column(Calibrate *calibrate, const EvalPolicy *policies, Column *column, uint32_t length,

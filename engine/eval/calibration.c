@@ -212,9 +212,8 @@ static bool read_root(const cJSON *root, Calibration *c, Error *error)
 
 bool calibration_parse(const char *text, size_t n, Calibration *calibration, Error *error)
 {
-    if (!results_check_depth(text, n, error)) return false;
-    cJSON *root = cJSON_ParseWithLength(text, n);
-    if (!root) return error_set(error, ERR_INVALID, "is no JSON, or too much for the memory");
+    cJSON *root;
+    if (!results_read_json(text, n, &root, error)) return false;
     bool ok = read_root(root, calibration, error);
     cJSON_Delete(root);
     return ok;
@@ -224,9 +223,8 @@ bool calibration_parse_cells(const char *text, size_t n, uint64_t model, Calibra
 {
     Calibration c = {.model = model, .cells = calloc(CALIBRATION_MAX_CELLS, sizeof *c.cells)};
     if (!c.cells) return no_memory(error);
-    bool ok = results_check_depth(text, n, error);
-    cJSON *root = ok ? cJSON_ParseWithLength(text, n) : NULL;
-    if (ok && !root) ok = error_set(error, ERR_INVALID, "is no JSON, or too much for the memory");
+    cJSON *root = NULL;
+    bool ok = results_read_json(text, n, &root, error);
     const cJSON *crossover = cJSON_GetObjectItemCaseSensitive(root, "crossover");
     ok = ok && check_model(root, &c, error) &&
          read_items(cJSON_GetObjectItemCaseSensitive(crossover, "cells"), "crossover", read_cell, &c, error);

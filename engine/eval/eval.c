@@ -150,6 +150,15 @@ static uint64_t text_hash(const EvalParams *params)
     return hash;
 }
 
+/* A number as long as one holds it. */
+static bool add_seed(cJSON *identity, uint64_t seed)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, seed);
+    return seed < UINT64_C(1) << 53 ? cJSON_AddNumberToObject(identity, "seed", (double)seed) != NULL
+                                    : cJSON_AddStringToObject(identity, "seed", text) != NULL;
+}
+
 /* What two measurements must have in common to be compared. Policies and tasks are in the keys. */
 static cJSON *make_identity(const Eval *eval, Error *error)
 {
@@ -160,8 +169,7 @@ static cJSON *make_identity(const Eval *eval, Error *error)
     snprintf(text, sizeof text, "%016" PRIx64, text_hash(p));
     bool ok =
         identity && cJSON_AddStringToObject(identity, "model", model) &&
-        cJSON_AddStringToObject(identity, "kv_type", p->kv_type) &&
-        cJSON_AddNumberToObject(identity, "seed", (double)p->seed) &&
+        cJSON_AddStringToObject(identity, "kv_type", p->kv_type) && add_seed(identity, p->seed) &&
         cJSON_AddNumberToObject(identity, "per_haystack", p->per_haystack) &&
         cJSON_AddStringToObject(identity, "prompts", p->is_raw ? "plain" : "chat") &&
         cJSON_AddStringToObject(identity, "question_rows", p->question_rows == ROWS_DECODE ? "decode" : "prefill") &&
@@ -210,6 +218,9 @@ static bool prepare(Eval *eval, Error *error)
     if (longest > engine_context(p->engine))
         return error_set_param(error, ERR_INVALID, "lengths", "%u tokens are more than the context of %u", longest,
                                engine_context(p->engine));
+    if (p->trace_dir && (!p->recall_stride || !p->n_positions))
+        return error_set_param(error, ERR_INVALID, "trace",
+                               "trace: is of rows whose lists are examined: recall_stride and positions are 0");
     if (!open_frame(eval, error) || !make_text(eval, longest, error)) return false;
     if (p->n_positions && eval->text.n < 2 * (size_t)p->n_rows)
         return error_set_param(error, ERR_INVALID, "text", "has %zu tokens, too few for %u rows", eval->text.n,

@@ -21,44 +21,50 @@ typedef enum FieldKind {
     FIELD_ROLES
 } FieldKind;
 
+/* Without which a field says nothing. */
+typedef enum FieldNeed { NEEDS_NOTHING, NEEDS_SELECTION, NEEDS_ROLES, NEEDS_GROUPS } FieldNeed;
+
 /* One field, or the same in several places: of all stages, of both kinds of rows. */
 typedef struct Field {
     const char *name;
     FieldKind kind;
     size_t offset, second; /* into AttnPolicy; second 0: none */
     bool of_stages;        /* offset is into SelectStage, of every stage */
+    FieldNeed need;
 } Field;
 
 #define AT(member) offsetof(AttnPolicy, member)
 #define STAGE(member) offsetof(SelectStage, member)
 static const Field fields[] = {
-    {"budget", FIELD_BUDGET, 0, 0, false},
-    {"bypass", FIELD_TOKENS, AT(selection.bypass), 0, false},
-    {"sink", FIELD_TOKENS, AT(selection.sink), 0, false},
-    {"recent", FIELD_TOKENS, AT(selection.recent), 0, false},
-    {"prefill_from", FIELD_TOKENS, AT(selection.prefill_from), 0, false},
-    {"unit", FIELD_TOKENS, STAGE(unit_tokens), 0, true},
-    {"refresh", FIELD_COUNT, STAGE(refresh), 0, true},
-    {"scan", FIELD_SCAN, STAGE(scan), 0, true},
-    {"early", FIELD_LAYERS, AT(selection.early_layers), 0, false},
-    {"early_keep", FIELD_TOKENS, AT(selection.early_keep_tokens), 0, false},
-    {"probes", FIELD_COUNT, AT(selection.n_probes), 0, false},
-    {"missing", FIELD_REAL, AT(selection.max_missing_mass), 0, false},
-    {"audit", FIELD_COUNT, AT(selection.audit_interval), 0, false},
-    {"dense_tail", FIELD_TOKENS, AT(selection.dense_tail_rows), 0, false},
-    {"delta", FIELD_COUNT, AT(selection.delta_stride), 0, false},
-    {"k", FIELD_REAL, AT(wavelength.k_prefill), AT(wavelength.k_decode), false},
-    {"k_prefill", FIELD_REAL, AT(wavelength.k_prefill), 0, false},
-    {"k_decode", FIELD_REAL, AT(wavelength.k_decode), 0, false},
-    {"roles_sink", FIELD_TOKENS, AT(sink), 0, false},
-    {"roles_recent", FIELD_TOKENS, AT(recent_prefill), AT(recent_decode), false},
-    {"recent_prefill", FIELD_TOKENS, AT(recent_prefill), 0, false},
-    {"recent_decode", FIELD_TOKENS, AT(recent_decode), 0, false},
-    {"positions", FIELD_POSITIONS, AT(positions), 0, false},
-    {"group", FIELD_COUNT, AT(group), 0, false},
-    {"near", FIELD_TOKENS, AT(near), 0, false},
-    {"roles", FIELD_ROLES, 0, 0, false},
+    {"budget", FIELD_BUDGET, 0, 0, false, NEEDS_NOTHING},
+    {"bypass", FIELD_TOKENS, AT(selection.bypass), 0, false, NEEDS_SELECTION},
+    {"sink", FIELD_TOKENS, AT(selection.sink), 0, false, NEEDS_SELECTION},
+    {"recent", FIELD_TOKENS, AT(selection.recent), 0, false, NEEDS_SELECTION},
+    {"prefill_from", FIELD_TOKENS, AT(selection.prefill_from), 0, false, NEEDS_SELECTION},
+    {"unit", FIELD_TOKENS, STAGE(unit_tokens), 0, true, NEEDS_SELECTION},
+    {"refresh", FIELD_COUNT, STAGE(refresh), 0, true, NEEDS_SELECTION},
+    {"scan", FIELD_SCAN, STAGE(scan), 0, true, NEEDS_SELECTION},
+    {"early", FIELD_LAYERS, AT(selection.early_layers), 0, false, NEEDS_SELECTION},
+    {"early_keep", FIELD_TOKENS, AT(selection.early_keep_tokens), 0, false, NEEDS_SELECTION},
+    {"probes", FIELD_COUNT, AT(selection.n_probes), 0, false, NEEDS_SELECTION},
+    {"missing", FIELD_REAL, AT(selection.max_missing_mass), 0, false, NEEDS_SELECTION},
+    {"audit", FIELD_COUNT, AT(selection.audit_interval), 0, false, NEEDS_SELECTION},
+    {"dense_tail", FIELD_TOKENS, AT(selection.dense_tail_rows), 0, false, NEEDS_SELECTION},
+    {"delta", FIELD_COUNT, AT(selection.delta_stride), 0, false, NEEDS_SELECTION},
+    {"k", FIELD_REAL, AT(wavelength.k_prefill), AT(wavelength.k_decode), false, NEEDS_NOTHING},
+    {"k_prefill", FIELD_REAL, AT(wavelength.k_prefill), 0, false, NEEDS_NOTHING},
+    {"k_decode", FIELD_REAL, AT(wavelength.k_decode), 0, false, NEEDS_NOTHING},
+    {"roles_sink", FIELD_TOKENS, AT(sink), 0, false, NEEDS_ROLES},
+    {"roles_recent", FIELD_TOKENS, AT(recent_prefill), AT(recent_decode), false, NEEDS_ROLES},
+    {"recent_prefill", FIELD_TOKENS, AT(recent_prefill), 0, false, NEEDS_ROLES},
+    {"recent_decode", FIELD_TOKENS, AT(recent_decode), 0, false, NEEDS_ROLES},
+    {"positions", FIELD_POSITIONS, AT(positions), 0, false, NEEDS_NOTHING},
+    {"group", FIELD_COUNT, AT(group), 0, false, NEEDS_GROUPS},
+    {"near", FIELD_TOKENS, AT(near), 0, false, NEEDS_GROUPS},
+    {"roles", FIELD_ROLES, 0, 0, false, NEEDS_NOTHING},
 };
+
+_Static_assert(sizeof fields / sizeof *fields <= 32, "a bit of PolicySpec.given each");
 
 static const char *const scans[] = {[SCAN_BOX] = "box",
                                     [SCAN_CENTER] = "center",
@@ -133,15 +139,41 @@ static bool set_budget(const char *part, uint32_t budget, AttnPolicy *policy, Er
     return error_prefix(error, "'%s'", part);
 }
 
+static const Field *find_field(const char *name, size_t n)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (strlen(fields[i].name) == n && !memcmp(fields[i].name, name, n)) return &fields[i];
+    return NULL;
+}
+
+static uint32_t bit_of(const Field *field)
+{
+    return 1u << (field - fields);
+}
+
+/* Fields that change nothing would let two names stand for one policy. */
+static bool check_needs(const PolicySpec *spec, Error *error)
+{
+    const AttnPolicy *policy = &spec->policy;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (!(spec->given & bit_of(&fields[i]))) continue;
+        if (fields[i].need == NEEDS_SELECTION && !policy->selection.n_stages)
+            return refuse(fields[i].name, "needs a preset that selects", error);
+        if (fields[i].need == NEEDS_ROLES && !spec->roles[0]) return refuse(fields[i].name, "needs roles", error);
+        if (fields[i].need == NEEDS_GROUPS && policy->positions != POSITIONS_GROUPED)
+            return refuse(fields[i].name, "needs positions=grouped", error);
+    }
+    return true;
+}
+
 /* "FIELD=VALUE" */
 static bool apply(char *part, PolicySpec *spec, Error *error)
 {
     char *equals = strchr(part, '=');
-    const Field *field = NULL;
-    for (size_t i = 0; equals && i < sizeof fields / sizeof *fields; i++)
-        if (strlen(fields[i].name) == (size_t)(equals - part) && !memcmp(fields[i].name, part, (size_t)(equals - part)))
-            field = &fields[i];
+    const Field *field = equals ? find_field(part, (size_t)(equals - part)) : NULL;
     if (!field) return refuse(part, "is not FIELD=VALUE of a policy", error);
+    if (spec->given & bit_of(field)) return refuse(part, "is there twice", error);
+    spec->given |= bit_of(field);
     double real = 0;
     uint32_t count = 0;
     if (field->kind == FIELD_ROLES) {
@@ -176,6 +208,7 @@ bool policy_spec_parse(const char *text, size_t n, PolicySpec *ret_spec, Error *
     spec.policy = *preset;
     while ((part = strtok_r(NULL, ":", &rest)))
         if (!apply(part, &spec, error)) return false;
+    if (!check_needs(&spec, error)) return false;
     *ret_spec = spec;
     return true;
 }
@@ -199,6 +232,11 @@ const char *policy_specs_moving_preset(const char *list)
     return NULL;
 }
 
+static bool is_given(const PolicySpec *spec, const char *name)
+{
+    return spec->given & bit_of(find_field(name, strlen(name)));
+}
+
 bool policy_spec_take_roles(PolicySpec *spec, const AttnPolicy *policies, uint32_t n, Error *error)
 {
     const AttnPolicy *from = NULL;
@@ -210,8 +248,9 @@ bool policy_spec_take_roles(PolicySpec *spec, const AttnPolicy *policies, uint32
         return error_set_param(error, ERR_INVALID, "policies", "'%s': no file of roles is called '%s'", spec->text,
                                spec->roles);
     policy->roles = from->roles;
-    if (!policy->sink) policy->sink = from->sink;
-    if (!policy->recent_prefill) policy->recent_prefill = from->recent_prefill;
-    if (!policy->recent_decode) policy->recent_decode = from->recent_decode;
+    if (!is_given(spec, "roles_sink")) policy->sink = from->sink;
+    bool both = is_given(spec, "roles_recent");
+    if (!both && !is_given(spec, "recent_prefill")) policy->recent_prefill = from->recent_prefill;
+    if (!both && !is_given(spec, "recent_decode")) policy->recent_decode = from->recent_decode;
     return true;
 }

@@ -259,7 +259,7 @@ static bool write_array(const Recall *recall, const char *what, NpyType type, co
 bool recall_end(Recall *recall, Results *results, Error *error)
 {
     if (recall->failed) return error_set(error, ERR_NO_MEMORY, "no memory to look at lists");
-    for (uint32_t layer = 0; layer < recall->params.shape->n_layers; layer++) {
+    for (uint32_t layer = 0; results && layer < recall->params.shape->n_layers; layer++) {
         const RecallCell *sum = &recall->layers[layer];
         if (!sum->n) continue;
         const RecallCell mean = {.policy = recall->params.policy,

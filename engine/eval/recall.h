@@ -20,5 +20,5 @@ typedef struct RecallParams {
 LW_CHECK bool recall_new(const RecallParams *params, Recall **ret_recall, Error *error);
 void recall_free(Recall *recall);                        /* NULL is fine */
 void recall_look(void *recall, const LayerTrace *trace); /* a TraceCall */
-/* Adds a cell of each layer to the results, and writes the files. */
+/* Adds a cell of each layer to the results (NULL: they have them), and writes the files. */
 LW_CHECK bool recall_end(Recall *recall, Results *results, Error *error);

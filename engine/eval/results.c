@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_BYTES_READ 0x1p60
 enum { MAX_DEPTH = 8, MAX_ROW_ITEMS = 1 << 16 };
 
 typedef enum MemberKind {
     MEMBER_TEXT,
     MEMBER_COUNT,
     MEMBER_REAL,
+    MEMBER_BYTES,
     MEMBER_FLAGS,
     MEMBER_REALS,
     MEMBER_COUNTS
@@ -33,15 +35,16 @@ static const Member answers_members[] = {
     {"needles", MEMBER_COUNTS},
     {"prefill_seconds", MEMBER_REAL},
     {"seconds", MEMBER_REAL},
-    {"kv_bytes", MEMBER_REAL},
-    {"select_bytes", MEMBER_REAL},
-    {"dense_bytes", MEMBER_REAL},
+    {"kv_bytes", MEMBER_BYTES},
+    {"select_bytes", MEMBER_BYTES},
+    {"dense_bytes", MEMBER_BYTES},
     {NULL, 0},
 };
 static const Member rows_members[] = {
-    {"policy", MEMBER_TEXT},   {"kind", MEMBER_TEXT},         {"position", MEMBER_COUNT},   {"same_top", MEMBER_FLAGS},
-    {"kl", MEMBER_REALS},      {"nll", MEMBER_REALS},         {"dense_nll", MEMBER_REALS},  {"seconds", MEMBER_REAL},
-    {"kv_bytes", MEMBER_REAL}, {"select_bytes", MEMBER_REAL}, {"dense_bytes", MEMBER_REAL}, {NULL, 0},
+    {"policy", MEMBER_TEXT},        {"kind", MEMBER_TEXT},         {"position", MEMBER_COUNT},
+    {"same_top", MEMBER_FLAGS},     {"kl", MEMBER_REALS},          {"nll", MEMBER_REALS},
+    {"dense_nll", MEMBER_REALS},    {"seconds", MEMBER_REAL},      {"kv_bytes", MEMBER_BYTES},
+    {"select_bytes", MEMBER_BYTES}, {"dense_bytes", MEMBER_BYTES}, {NULL, 0},
 };
 static const Member recall_members[] = {
     {"policy", MEMBER_TEXT},    {"position", MEMBER_COUNT},  {"layer", MEMBER_COUNT},
@@ -105,15 +108,26 @@ static bool is_real(const cJSON *item)
     return cJSON_IsNumber(item) && isfinite(item->valuedouble);
 }
 
+/* Names come to terminals and pages. */
+static bool is_name(const cJSON *item)
+{
+    if (!cJSON_IsString(item) || strlen(item->valuestring) >= RESULTS_MAX_NAME) return false;
+    for (const char *at = item->valuestring; *at; at++)
+        if (*at < ' ' || *at > '~') return false;
+    return true;
+}
+
 static bool member_fits(const cJSON *item, MemberKind kind)
 {
     switch (kind) {
     case MEMBER_TEXT:
-        return cJSON_IsString(item) && strlen(item->valuestring) < RESULTS_MAX_NAME;
+        return is_name(item);
     case MEMBER_COUNT:
         return is_count(item);
     case MEMBER_REAL:
         return is_real(item);
+    case MEMBER_BYTES:
+        return is_real(item) && item->valuedouble >= 0 && item->valuedouble <= MAX_BYTES_READ;
     case MEMBER_FLAGS:
         return is_flags(item);
     case MEMBER_REALS:
@@ -170,7 +184,7 @@ bool results_new(const cJSON *identity, Results *ret_results, Error *error)
 }
 
 /* Deeper than any results, a hostile text would only take cJSON's recursion far. */
-bool results_check_depth(const char *text, size_t n, Error *error)
+static bool check_depth(const char *text, size_t n, Error *error)
 {
     uint32_t depth = 0;
     bool in_string = false;
@@ -185,9 +199,37 @@ bool results_check_depth(const char *text, size_t n, Error *error)
         in_string = text[i] == '"';
         if (text[i] == '{' || text[i] == '[') depth++;
         if ((text[i] == '}' || text[i] == ']') && depth) depth--;
-        if (depth > MAX_DEPTH) return error_set(error, ERR_INVALID, "is nested too deep for results of eval");
+        if (depth > MAX_DEPTH) return error_set(error, ERR_INVALID, "byte %zu: is nested too deep", i);
     }
     return true;
+}
+
+/* What stands there twice would be read once, and the other one written back for ever. */
+static bool check_members(const cJSON *root, Error *error)
+{
+    for (const cJSON *item = cJSON_IsObject(root) ? root->child : NULL; item; item = item->next)
+        for (const cJSON *other = root->child; other != item; other = other->next)
+            if (!strcmp(other->string, item->string))
+                return error_set(error, ERR_INVALID, "'%.64s' comes twice", item->string);
+    return true;
+}
+
+bool results_read_json(const char *text, size_t n, cJSON **ret_root, Error *error)
+{
+    const char *end = NULL;
+    if (!check_depth(text, n, error)) return false;
+    cJSON *root = cJSON_ParseWithLengthOpts(text, n, &end, false);
+    while (root && end < text + n && *end && strchr(" \t\r\n", *end)) end++;
+    bool ok = root && end == text + n;
+    if (!ok)
+        error_set(error, ERR_INVALID, "byte %zu: is no JSON from there on, or too much for the memory",
+                  end ? (size_t)(end - text) : 0);
+    ok = ok && check_members(root, error);
+    if (ok)
+        *ret_root = root;
+    else
+        cJSON_Delete(root);
+    return ok;
 }
 
 bool results_same_identity(const cJSON *identity, const cJSON *own, Error *error)
@@ -212,9 +254,8 @@ static bool check_root(const cJSON *root, const cJSON *identity, Error *error)
 
 bool results_parse(const char *text, size_t n, const cJSON *identity, Results *ret_results, Error *error)
 {
-    if (!results_check_depth(text, n, error)) return false;
-    cJSON *root = cJSON_ParseWithLength(text, n);
-    if (!root) return error_set(error, ERR_INVALID, "is no JSON, or too much for the memory");
+    cJSON *root;
+    if (!results_read_json(text, n, &root, error)) return false;
     if (!check_root(root, identity, error)) {
         cJSON_Delete(root);
         return false;

@@ -90,8 +90,11 @@ typedef struct EstimatesCell {
 LW_CHECK bool results_add_estimates(Results *results, const EstimatesCell *cell, Error *error);
 bool results_has_estimates(const Results *results, const char *policy, uint32_t position);
 
-/* For other documents of the kind: is text [n] not nested too deep; does `own` have all members of identity? */
-LW_CHECK bool results_check_depth(const char *text, size_t n, Error *error);
+/*
+ * For other documents of the kind: text [n] as JSON, for cJSON_Delete, unless it is nested too deep, ends too soon,
+ * goes on behind its end (an error names the byte), or has a member twice; does `own` have all members of identity?
+ */
+LW_CHECK bool results_read_json(const char *text, size_t n, cJSON **ret_root, Error *error);
 LW_CHECK bool results_same_identity(const cJSON *identity, const cJSON *own, Error *error);
 
 /* Members that a reader has checked already. */

@@ -17,8 +17,8 @@ typedef struct Walk {
     float *dense;                 /* [n_rows, n_vocab] logits */
     double *kl, *nll, *dense_nll; /* [n_rows] */
     bool *same_top;               /* [n_rows] */
-    double seconds;
-    uint64_t select_bytes; /* of decoded rows */
+    double seconds, done;         /* share of the positions that is behind */
+    uint64_t select_bytes;        /* of decoded rows */
 } Walk;
 
 static void compare_row(Walk *walk, uint32_t row, const float *logits)
@@ -95,14 +95,25 @@ static bool measure_kind(Walk *walk, uint32_t policy, RowKind kind, Error *error
     return results_add_rows(run->results, &cell, error);
 }
 
+static const AttnPolicy *policy_of(const EvalRun *run, uint32_t policy)
+{
+    return engine_policy(run->engine, run->policies[policy].id);
+}
+
+/* What is traced is looked at again: files are not kept with the results. */
+static bool is_recall_due(const Walk *walk, uint32_t policy)
+{
+    const EvalRun *run = walk->run;
+    return run->recall_stride && policy_of(run, policy)->selection.n_stages &&
+           (run->trace_dir || !results_has_recall(run->results, run->policies[policy].name, walk->position));
+}
+
 /* Rows that are decoded once more, looked at. */
 static bool measure_recall(Walk *walk, uint32_t policy, Error *error)
 {
     const EvalRun *run = walk->run;
     Recall *recall;
-    if (!run->recall_stride || !engine_policy(run->engine, run->policies[policy].id)->selection.n_stages ||
-        results_has_recall(run->results, run->policies[policy].name, walk->position))
-        return true;
+    if (!is_recall_due(walk, policy)) return true;
     const RecallParams params = {.shape = engine_shape(run->engine),
                                  .policy = run->policies[policy].name,
                                  .position = walk->position,
@@ -112,7 +123,8 @@ static bool measure_recall(Walk *walk, uint32_t policy, Error *error)
     engine_set_trace(run->engine, recall_look, recall);
     bool ok = feed_fork(walk, policy, ROWS_DECODE, false, error);
     engine_set_trace(run->engine, NULL, NULL);
-    ok = ok && recall_end(recall, run->results, error);
+    bool is_known = results_has_recall(run->results, run->policies[policy].name, walk->position);
+    ok = ok && recall_end(recall, is_known ? NULL : run->results, error);
     recall_free(recall);
     return ok;
 }
@@ -142,7 +154,7 @@ static bool audit_rows(Walk *walk, SeqId seq, EstimatesCell *cell, Error *error)
 static bool measure_estimates(Walk *walk, uint32_t policy, Error *error)
 {
     const EvalRun *run = walk->run;
-    AttnPolicy audited = *engine_policy(run->engine, run->policies[policy].id);
+    AttnPolicy audited = *policy_of(run, policy);
     if (!audited.selection.n_probes || results_has_estimates(run->results, run->policies[policy].name, walk->position))
         return true;
     EstimatesCell cell = {
@@ -161,13 +173,18 @@ static bool measure_estimates(Walk *walk, uint32_t policy, Error *error)
     return ok;
 }
 
+static bool reads_as_dense(const EvalRun *run, uint32_t policy)
+{
+    return ask_reads_alike(run->engine, run->policies[0].id, run->policies[policy].id, run->n_text);
+}
+
 static bool measure_policy(Walk *walk, uint32_t policy, Error *error)
 {
     const EvalRun *run = walk->run;
-    bool is_dense_prompt = ask_reads_alike(run->engine, run->policies[0].id, run->policies[policy].id, run->n_text);
     return measure_kind(walk, policy, ROWS_DECODE, error) &&
-           (is_dense_prompt || measure_kind(walk, policy, ROWS_PREFILL, error)) &&
-           measure_recall(walk, policy, error) && measure_estimates(walk, policy, error);
+           (reads_as_dense(run, policy) || measure_kind(walk, policy, ROWS_PREFILL, error)) &&
+           measure_recall(walk, policy, error) && measure_estimates(walk, policy, error) &&
+           run->saved(run->saved_arg, walk->done, error);
 }
 
 static bool measure_position(Walk *walk, Error *error)
@@ -198,18 +215,20 @@ static bool open_readers(Walk *walk, Error *error)
     return true;
 }
 
-static bool is_done(const Walk *walk)
+static bool is_policy_done(const Walk *walk, uint32_t policy)
 {
     const EvalRun *run = walk->run;
-    for (uint32_t p = 1; p < run->n_policies; p++) {
-        const RowsKey key = {run->policies[p].name, "decode", walk->position};
-        bool selects = run->recall_stride && engine_policy(run->engine, run->policies[p].id)->selection.n_stages;
-        if (!results_rows(run->results, &key)) return false;
-        if (engine_policy(run->engine, run->policies[p].id)->selection.n_probes &&
-            !results_has_estimates(run->results, run->policies[p].name, walk->position))
-            return false;
-        if (selects && !results_has_recall(run->results, run->policies[p].name, walk->position)) return false;
-    }
+    const char *name = run->policies[policy].name;
+    const RowsKey decoded = {name, "decode", walk->position}, prefilled = {name, "prefill", walk->position};
+    return results_rows(run->results, &decoded) &&
+           (results_rows(run->results, &prefilled) || reads_as_dense(run, policy)) && !is_recall_due(walk, policy) &&
+           (!policy_of(run, policy)->selection.n_probes || results_has_estimates(run->results, name, walk->position));
+}
+
+static bool is_done(const Walk *walk)
+{
+    for (uint32_t p = 1; p < walk->run->n_policies; p++)
+        if (!is_policy_done(walk, p)) return false;
     return true;
 }
 
@@ -222,7 +241,8 @@ static bool walk_text(Walk *walk, Error *error)
         walk->position = end > walk->n_rows ? end - walk->n_rows : 0;
         if (!walk->position) continue;
         if (!is_done(walk) && !measure_position(walk, error)) return false;
-        if (!run->saved(run->saved_arg, (double)i / run->n_positions, error)) return false;
+        walk->done = (double)i / run->n_positions;
+        if (!run->saved(run->saved_arg, walk->done, error)) return false;
     }
     return true;
 }

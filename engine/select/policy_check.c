@@ -30,6 +30,17 @@ static bool check_stages(const Selection *selection, Error *error)
     return true;
 }
 
+/*
+ * The ranges with a unit beside them; and the ranges as they are before the next refresh: the recent one begins at a
+ * multiple of a unit, and grows until then.
+ */
+static uint32_t least_budget(const Selection *selection)
+{
+    uint32_t unit = selection->stages[0].unit_tokens, step = unit > KV_PAGE_TOKENS ? unit : KV_PAGE_TOKENS;
+    uint32_t least = unit + KV_PAGE_TOKENS, grown = step + selection->stages[0].refresh - 2;
+    return selection->sink + selection->recent + (least > grown ? least : grown);
+}
+
 static bool check_selection(const Selection *selection, Error *error)
 {
     if (selection->n_stages > SELECT_MAX_STAGES || !selection->planner)
@@ -41,11 +52,12 @@ static bool check_selection(const Selection *selection, Error *error)
     /* The recent range grows from one refresh to the next. */
     if (selection->stages[0].refresh > selection->recent)
         return refuse(ATTENTION ".refresh", "is longer than the recent range", error);
-    uint32_t least = selection->sink + selection->recent + selection->stages[0].unit_tokens + KV_PAGE_TOKENS;
-    if (selection->budget && selection->budget < least)
+    if (selection->budget && selection->budget < least_budget(selection))
         return error_set_param(error, ERR_INVALID, ATTENTION ".budget",
-                               "'" ATTENTION ".budget' is %u tokens, of which sink, recent range and one unit take %u",
-                               selection->budget, least);
+                               "'" ATTENTION
+                               ".budget' is %u tokens, of which sink, recent range, what comes before the "
+                               "next refresh and one unit take %u",
+                               selection->budget, least_budget(selection));
     if (selection->bypass < selection->budget)
         return refuse(ATTENTION ".budget", "is more than the contexts that are dense anyway", error);
     if (selection->n_probes > SELECT_MAX_PROBES || !(selection->max_missing_mass >= 0) ||

@@ -19,6 +19,7 @@ struct SelectState {
     uint32_t max_sequences, n_heads;
     size_t bank_words;
     SelectSeq *seqs, *pending; /* [max_sequences] as counted; as the pass has left it */
+    bool *is_touched;          /* [max_sequences] its words have memory */
     HeadState *heads;          /* [max_sequences, n_heads] */
     uint32_t *words;           /* [max_sequences, n_heads, 2, bank_words] */
     size_t words_bytes;
@@ -35,6 +36,7 @@ bool select_state_new(uint32_t max_sequences, uint32_t n_heads, uint32_t max_sec
         ((size_t)max_sectors * (SELECT_MAX_STAGES + 1) + OS_PAGE_WORDS - 1) / OS_PAGE_WORDS * OS_PAGE_WORDS;
     state->seqs = calloc(max_sequences, sizeof *state->seqs);
     state->pending = calloc(max_sequences, sizeof *state->pending);
+    state->is_touched = calloc(max_sequences, sizeof *state->is_touched);
     state->heads = calloc((size_t)max_sequences * n_heads, sizeof *state->heads);
     void *words = MAP_FAILED;
     if (!__builtin_mul_overflow((size_t)max_sequences * n_heads * 2 * sizeof *state->words, state->bank_words,
@@ -42,7 +44,7 @@ bool select_state_new(uint32_t max_sequences, uint32_t n_heads, uint32_t max_sec
         words =
             mmap(NULL, state->words_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (words != MAP_FAILED) state->words = words;
-    if (!state->seqs || !state->pending || !state->heads || !state->words) {
+    if (!state->seqs || !state->pending || !state->is_touched || !state->heads || !state->words) {
         select_state_free(state);
         return error_set(error, ERR_NO_MEMORY, "no memory for the selections of %u sequences", max_sequences);
     }
@@ -55,6 +57,7 @@ void select_state_free(SelectState *state)
     if (!state) return;
     if (state->words) munmap(state->words, state->words_bytes);
     free(state->heads);
+    free(state->is_touched);
     free(state->pending);
     free(state->seqs);
     free(state);
@@ -96,10 +99,9 @@ void select_state_open(SelectState *state, SeqId seq)
 /* Its memory is for whoever needs some. */
 void select_state_close(SelectState *state, SeqId seq)
 {
-    size_t bytes = state->words_bytes / state->max_sequences, n_edits = 0;
-    for (uint32_t i = 0; i < state->n_heads; i++)
-        n_edits += head_at(state, seq, i)->lists[0].n_stages || head_at(state, seq, i)->lists[1].n_stages;
-    if (n_edits) (void)madvise((char *)state->words + seq * bytes, bytes, MADV_DONTNEED);
+    size_t bytes = state->words_bytes / state->max_sequences;
+    if (state->is_touched[seq]) (void)madvise((char *)state->words + seq * bytes, bytes, MADV_DONTNEED);
+    state->is_touched[seq] = false;
     select_state_clear(state, seq);
 }
 
@@ -110,6 +112,7 @@ void select_state_fork(SelectState *state, SeqId from, SeqId to)
         const HeadState *head = head_at(state, from, i);
         HeadState *copy = head_at(state, to, i);
         *copy = (HeadState){.lists = {head->lists[head->bank]}};
+        state->is_touched[to] |= copy->lists[0].n_stages > 0;
         memcpy(words_at(state, to, i, 0), words_at(state, from, i, head->bank),
                n_words(&copy->lists[0]) * sizeof *state->words);
     }
@@ -131,6 +134,7 @@ const SelectList *select_state_list(const SelectState *state, SeqId seq, uint32_
 SelectList *select_state_edit(SelectState *state, SeqId seq, uint32_t head, uint32_t **ret_words)
 {
     HeadState *at = head_at(state, seq, head);
+    state->is_touched[seq] = true;
     if (!at->is_edited) {
         uint32_t old = at->bank;
         at->lists[!old] = at->lists[old];
@@ -201,6 +205,7 @@ void select_state_write(SelectState *state, SeqId seq, const void *src)
         HeadState *head = head_at(state, seq, i);
         *head = (HeadState){0};
         at = get(at, &head->lists[0], sizeof head->lists[0]);
+        state->is_touched[seq] |= head->lists[0].n_stages > 0;
         at = get(at, words_at(state, seq, i, 0), n_words(&head->lists[0]) * sizeof *state->words);
     }
 }

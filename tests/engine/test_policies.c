@@ -105,6 +105,11 @@ Test(policies, what_cannot_be_served_is_refused)
     policy = with_budget(512, &own[0]);
     policy.selection.stages[0].unit_tokens = 48;
     cr_expect_not(engine_policy_intern(engine, &policy, &id, &error));
+    /* The recent range grows until the next refresh: what a row sees then is more than the budget. */
+    policy = with_budget(512, &own[0]);
+    policy.selection.stages[0].refresh = 256;
+    cr_expect_not(engine_policy_intern(engine, &policy, &id, &error));
+    cr_expect_str_eq(error.param, "longwave.attention.budget");
     policy = with_budget(512, &own[0]);
     policy.wavelength.k_decode = -1;
     cr_expect_not(engine_policy_intern(engine, &policy, &id, &error));

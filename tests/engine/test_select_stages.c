@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stages of a selection on scores that a test makes: what they keep, when they are due, what is probed. */
+#include "engine/select/policy_check.h"
 #include "engine/select/presets.h"
 #include "engine/select/select_stages.h"
 
@@ -186,6 +187,30 @@ Test(select_stages, a_budget_holds_as_long_as_the_list)
         for (uint32_t i = 0; i < bench->list.n_sectors; i++)
             cr_expect_eq(sectors[i] % 4, i % 4, "sectors of whole pages");
         free(bench);
+    }
+}
+
+/* The least that is taken holds too, at the end of the longest wait for a refresh. */
+Test(select_stages, the_least_budget_holds)
+{
+    static const uint32_t refreshes[] = {1, 64, 256};
+    for (size_t i = 0; i < 3; i++) {
+        AttnPolicy policy = *preset_find("lserve-4k");
+        Error error;
+        policy.selection.stages[0].refresh = refreshes[i];
+        for (policy.selection.budget = 64; !policy_check(&policy, &error); policy.selection.budget++)
+            cr_assert_lt(policy.selection.budget, 4096);
+        policy.selection.bypass = policy.selection.budget;
+        uint32_t most = 0;
+        for (uint32_t position = 2000; position < 2064; position++) {
+            Bench *bench = bench_new(&policy.selection, position);
+            run(bench, 0);
+            uint32_t seen =
+                policy.selection.sink + bench->list.n_sectors * 16 + position + refreshes[i] - bench->list.recent_from;
+            if (seen > most) most = seen;
+            free(bench);
+        }
+        cr_expect(most <= policy.selection.budget, "%u of %u, refresh %u", most, policy.selection.budget, refreshes[i]);
     }
 }
 

@@ -407,3 +407,62 @@ Test(test_selector, the_last_rows_of_a_prompt_are_dense)
     free(got);
     engine_close(engine);
 }
+
+/* Rows of one layer under a policy [N_PROMPT, n_vocab]. */
+static float *prompt_logits(Engine *engine, PolicyId policy, const uint32_t *tokens, uint32_t chunk)
+{
+    float *logits = engine_rig_logits(engine, N_PROMPT);
+    SeqId seq = engine_rig_seq(engine, policy);
+    engine_rig_feed(engine, seq, ROWS_PREFILL, tokens, N_PROMPT, chunk, logits);
+    engine_seq_close(engine, seq);
+    return logits;
+}
+
+#define DELTA(name_, keep, stride)                                                                                     \
+    {                                                                                                                  \
+        .name = (name_), .selection = {                                                                                \
+            .planner = "hip",                                                                                          \
+            .stages = {{SCAN_EXACT, 16, keep, 1}},                                                                     \
+            .n_stages = 1,                                                                                             \
+            .sink = 64,                                                                                                \
+            .recent = 64,                                                                                              \
+            .delta_stride = stride                                                                                     \
+        }                                                                                                              \
+    }
+
+/*
+ * Oracles E6: of stride 1 every row is dense, of 16 those at its multiples, to the bit; where nothing is left out there
+ * is nothing to correct. The prompt ends in the middle of a stride.
+ */
+Test(test_selector, dense_rows_correct_those_beside_them)
+{
+    static const AttnPolicy deltas[] = {{.name = "dense"},
+                                        DELTA("one", 64, 1),
+                                        DELTA("sixteen", 64, 16),
+                                        DELTA("none", 64, 0),
+                                        DELTA("all", 1 << 20, 16)};
+    enum { ONE = 1, SIXTEEN, NONE, ALL, N };
+    EngineParams params = engine_rig_params(kv_types_all(KV_F16), 2, MAX_ROWS);
+    params.policies = deltas;
+    params.n_policies = N;
+    Engine *engine = ENGINE_RIG(params, "layers=1");
+    uint32_t tokens[N_PROMPT], n_corrected = 0, n_sparse = 0;
+    size_t n_vocab = engine_shape(engine)->n_vocab, bytes = n_vocab * sizeof(float);
+    float *logits[N];
+    cr_assert_neq(N_PROMPT % 16, 0);
+    engine_rig_text(engine, 1, tokens, N_PROMPT);
+    for (PolicyId i = 0; i < N; i++) logits[i] = prompt_logits(engine, i, tokens, i == SIXTEEN ? 128 : 0);
+    cr_expect_arr_eq(logits[ONE], logits[0], N_PROMPT * bytes, "every row");
+    cr_expect_arr_eq(logits[ALL], logits[0], N_PROMPT * bytes, "nothing is left out");
+    for (uint32_t row = 0; row < N_PROMPT; row++) {
+        const float *own = logits[SIXTEEN] + row * n_vocab, *sparse = logits[NONE] + row * n_vocab;
+        bool is_dense = !memcmp(own, logits[0] + row * n_vocab, bytes);
+        if (row % 16 == 0) cr_expect(is_dense, "row %u", row);
+        n_corrected += row % 16 != 0 && memcmp(own, sparse, bytes) != 0;
+        n_sparse += memcmp(sparse, logits[0] + row * n_vocab, bytes) != 0;
+    }
+    cr_expect_gt(n_sparse, 64);
+    cr_expect_gt(n_corrected, 64, "others get what the dense one of their stride lacked");
+    for (int i = 0; i < N; i++) free(logits[i]);
+    engine_close(engine);
+}

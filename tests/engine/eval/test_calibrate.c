@@ -191,6 +191,18 @@ Test(test_calibrate, a_seed_makes_a_file)
     free(first);
 }
 
+/* A policy's own ranges are not silently those of the file: what the engine cannot have is refused. */
+Test(test_calibrate, ranges_of_the_found_roles_are_not_passed_over)
+{
+    CalibrateParams params = params_of(output);
+    Calibrate *calibrate;
+    params.policies = "dense:roles=found:roles_recent=128";
+    cr_assert(calibrate_new(&params, &calibrate, &error), "%s", error.text);
+    cr_expect_not(calibrate_run(calibrate, &error));
+    cr_expect(strstr(error.text, "ranges"), "%s", error.text);
+    calibrate_free(calibrate);
+}
+
 /* ---- going on ---- */
 
 static void die(void *arg, double fraction)

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LENGTH = 1600 };
@@ -175,6 +176,62 @@ Test(test_eval, work_goes_on_where_it_ended, .init = name_file, .fini = remove_f
     Eval *other;
     cr_assert_not(eval_new(&params, &other, &error));
     cr_assert(strstr(error.text, "seed"), "%s", error.text);
+    engine_close(engine);
+}
+
+/* Decoded rows without the prefilled ones that belong to them, as a run that broke off leaves them. */
+Test(test_eval, what_is_missing_of_a_place_is_measured, .init = name_file, .fini = remove_file)
+{
+    Engine *engine = open_engine();
+    EvalParams params = params_of(engine, "dense:k=0.01");
+    params.tasks = NULL;
+    params.results_path = path;
+    eval_free(measured(&params));
+    char *whole = file_text();
+    cJSON *root = cJSON_Parse(whole), *rows = cJSON_GetObjectItem(root, "rows");
+    int n = cJSON_GetArraySize(rows);
+    for (int i = n - 1; i >= 0; i--)
+        if (!strcmp(results_text(cJSON_GetArrayItem(rows, i), "kind"), "prefill")) cJSON_DeleteItemFromArray(rows, i);
+    cr_assert_lt(cJSON_GetArraySize(rows), n);
+    char *part = cJSON_PrintUnformatted(root);
+    cr_assert(file_replace(path, part, strlen(part), &error));
+    Eval *again = measured(&params);
+    cr_assert_eq(cJSON_GetArraySize(cJSON_GetObjectItem(eval_report(again)->results->root, "rows")), n);
+    eval_free(again);
+    cJSON_Delete(root);
+    cJSON_free(part);
+    free(whole);
+    engine_close(engine);
+}
+
+/* Arrays are not kept with the results: whoever asks for them later gets them, and the results stay. */
+Test(test_eval, what_was_measured_can_still_be_traced, .init = name_file, .fini = remove_file)
+{
+    Engine *engine = open_engine();
+    EvalParams params = params_of(engine, "lserve-4k:budget=448:refresh=1");
+    char folder[80], array[128];
+    params.tasks = NULL;
+    params.n_positions = 1;
+    params.results_path = path;
+    eval_free(measured(&params));
+    char *before = file_text();
+    snprintf(folder, sizeof folder, "%s.d", path);
+    cr_assert_not(mkdir(folder, 0755));
+    params.trace_dir = folder;
+    eval_free(measured(&params));
+    char *after = file_text();
+    cr_expect_str_eq(before, after);
+    static const char *const names[] = {"plans", "lists", "scores", "masses"};
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(array, sizeof array, "%s/lserve-4k_budget_448_refresh_1-%d-%s.npy", folder, LENGTH - 7, names[i]);
+        cr_expect_not(unlink(array), "%s", array);
+    }
+    cr_expect_not(rmdir(folder));
+    params.recall_stride = 0;
+    Eval *none;
+    cr_expect_not(eval_new(&params, &none, &error), "there would be nothing in the folder");
+    free(before);
+    free(after);
     engine_close(engine);
 }
 

@@ -51,14 +51,49 @@ Test(test_policy_spec, what_is_not_known_is_refused)
                                       "lserve-4k:positions=none",
                                       "dense:roles=",
                                       "dense:budgets=1",
-                                      "lserve-4k:refresh=all"};
+                                      "lserve-4k:refresh=all",
+                                      "dense:unit=16",
+                                      "dense:refresh=4",
+                                      "dense:bypass=64",
+                                      "dense:audit=4",
+                                      "self-extend:recent=64",
+                                      "dense:roles_recent=64",
+                                      "lserve-4k:roles_sink=0",
+                                      "lserve-4k:recent_prefill=64",
+                                      "dense:group=4",
+                                      "lserve-4k:near=64",
+                                      "dense:k=2:k=4"};
     PolicySpec spec;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         error = (Error){0};
         cr_assert_not(policy_spec_parse(bad[i], strlen(bad[i]), &spec, &error), "'%s'", bad[i]);
         cr_assert_str_eq(error.param, "policies", "'%s'", bad[i]);
     }
+    cr_assert(policy_spec_parse("dense:roles_recent=64:roles=half", 32, &spec, &error), "in any order: %s", error.text);
     char longer[POLICY_SPEC_MAX];
     memset(longer, 'a', sizeof longer);
     cr_assert_not(policy_spec_parse(longer, sizeof longer, &spec, &error));
+}
+
+/* What a policy says of its roles' ranges counts, also where that is nothing. */
+Test(test_policy_spec, ranges_of_roles_are_the_files_unless_given)
+{
+    static const HeadRoles half = {"half", NULL};
+    const AttnPolicy files[] = {
+        {.name = "dense"},
+        {.name = "dense", .roles = &half, .sink = 128, .recent_prefill = 2048, .recent_decode = 256}};
+    static const struct {
+        const char *text;
+        uint32_t sink, prefill, decode;
+    } cases[] = {{"dense:roles=half", 128, 2048, 256},
+                 {"dense:roles=half:roles_sink=0", 0, 2048, 256},
+                 {"dense:roles=half:roles_recent=512", 128, 512, 512},
+                 {"dense:roles=half:recent_decode=64:roles_sink=64", 64, 2048, 64}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        PolicySpec spec = parse(cases[i].text);
+        cr_assert(policy_spec_take_roles(&spec, files, 2, &error), "%s", error.text);
+        cr_expect(spec.policy.roles == &half && spec.policy.sink == cases[i].sink &&
+                      spec.policy.recent_prefill == cases[i].prefill && spec.policy.recent_decode == cases[i].decode,
+                  "%s", cases[i].text);
+    }
 }

@@ -98,6 +98,47 @@ Test(test_results, another_identity_or_a_broken_file_is_refused, .init = name_fi
     cJSON_Delete(identity);
 }
 
+static const char document[] = "{\"longwave_eval\":1,\"identity\":{\"model\":\"0123\",\"seed\":7},\"answers\":[%s],"
+                               "\"rows\":[],\"recall\":[],\"estimates\":[]}%s";
+
+static void expect_refused(const char *answers, const char *behind, const char *why)
+{
+    char text[2048];
+    Results read;
+    cJSON *identity = results_maker_identity();
+    snprintf(text, sizeof text, document, answers, behind);
+    bool was_read = results_parse(text, strlen(text), identity, &read, &error);
+    cr_expect_eq(was_read, !why, "%s: %s", text, error.text);
+    if (was_read)
+        results_done(&read);
+    else if (why)
+        cr_expect(strstr(error.text, why), "%s", error.text);
+    cJSON_Delete(identity);
+}
+
+/* Nothing is lost without a word, and nothing is believed that cannot have been measured. */
+Test(test_results, errors_name_the_place)
+{
+    char answers[512], byte[64];
+    static const char item[] =
+        "{\"policy\":\"%s\",\"task\":\"kv\",\"length\":1000,\"haystack\":0,\"right\":\"1\",\"log_probs\":[-1],"
+        "\"needles\":[5],\"prefill_seconds\":1,\"seconds\":1,\"kv_bytes\":%s,\"select_bytes\":0,"
+        "\"dense_bytes\":1}";
+    snprintf(answers, sizeof answers, item, "dense", "1e15");
+    expect_refused(answers, "", NULL);
+    expect_refused(answers, " \r\n\t", NULL);
+    snprintf(byte, sizeof byte, "byte %zu:", strlen(document) - 4 + strlen(answers) + 1);
+    expect_refused(answers, " {}", byte);
+    expect_refused(answers, "x", "byte");
+    static const char *const wrong[][2] = {
+        {"dense", "1e300"}, {"dense", "-1"}, {"dense", "null"}, {"\\u001b[31m", "1"}, {"d\xC3\xA4nse", "1"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(answers, sizeof answers, item, wrong[i][0], wrong[i][1]);
+        expect_refused(answers, "", "item 0 of 'answers'");
+    }
+    expect_refused("],\"rows\":[", "", "'rows' comes twice");
+}
+
 /* Bytes changed at random: refused, or a document of which a summary can be made. */
 Test(test_results, hostile_files_never_break_the_reader)
 {
