@@ -307,6 +307,16 @@ bool engine_is_on_device(const Engine *engine)
     return !engine->device->is_host;
 }
 
+EngineMemory engine_memory(const Engine *engine)
+{
+    const EngineParams *p = &engine->params;
+    if (engine->device->is_host)
+        return (EngineMemory){.weights = gguf_file_bytes(engine->gguf), .buffers = engine->slab_bytes};
+    return (EngineMemory){.weights = engine->on_device.bytes,
+                          .buffers = engine->device_slab_bytes + device_step_bytes(engine) +
+                                     kv_seqs_device_bytes(&engine->classes, p->context, p->max_sequences)};
+}
+
 bool engine_check_device(const Engine *engine, Error *error)
 {
     return !engine->device->has_failed ||

@@ -57,6 +57,11 @@ uint32_t engine_max_batch_rows(const Engine *engine);
 uint32_t engine_max_logit_rows(const Engine *engine);
 const char *engine_device_name(const Engine *engine);
 bool engine_is_on_device(const Engine *engine); /* not on the host */
+/* Bytes that it holds where it computes, beside keys and values; the weights of a host are the mapped file. */
+typedef struct EngineMemory {
+    uint64_t weights, buffers;
+} EngineMemory;
+EngineMemory engine_memory(const Engine *engine);
 /* ERR_DEVICE once its device has failed: then it computes nothing more, and its pages are worth nothing. */
 LW_CHECK bool engine_check_device(const Engine *engine, Error *error);
 /*

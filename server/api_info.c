@@ -136,15 +136,21 @@ void api_metrics(Server *server, Exchange *exchange, const char *tail)
     Error error;
     buffer_init(&body, MAX_PAGE_BYTES);
     const ServedModel *model = server->model;
-    MetricsInfo info = {.model = "", .kv_type = ""};
+    MetricsInfo info = {.model = "", .kv_type = "", .device = ""};
     if (model)
         info = (MetricsInfo){.model = model->names[0],
                              .kv_type = model->kv_type,
+                             .device = model->device,
                              .kv_on_gpu = model->kv_on_gpu,
+                             .weight_bytes = model->weight_bytes,
+                             .buffer_bytes = model->buffer_bytes,
+                             .memory_bytes = model->memory_bytes,
                              .page_tokens = model->kv_page_tokens,
                              .n_pages = model->n_kv_pages};
     info.unix_seconds = clock_unix_seconds();
+    info.start_unix = server->start_unix;
     info.log_lines_lost = log_lost();
+    process_stats_read(&info.process);
     if (exchange_caller(exchange)->rights & RIGHT_WATCH) info.auth = server->auth;
     if (metrics_write(&server->metrics, &info, clock_now_usec(), &body, &error))
         exchange_reply(

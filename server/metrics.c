@@ -211,6 +211,27 @@ static void write_infos(Page *page)
     value(page, (double)info->unix_seconds);
 }
 
+/* Where the engine computes. A GPU's pages are taken at the start, a host's as they are used. */
+static void write_memory(Page *page, const EngineStats *engine)
+{
+    const MetricsInfo *info = page->info;
+    const char *place = info->kv_on_gpu ? "gpu" : "host";
+    const struct {
+        const char *use;
+        uint64_t bytes;
+    } rows[] = {{"weights", info->weight_bytes},
+                {"buffers", info->buffer_bytes},
+                {"kv", info->kv_on_gpu ? engine->kv_bytes_total : engine->kv_bytes_used}};
+    head(page, "longwave_memory_bytes", "gauge", "Memory of the place that computes, by use.");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        labels(page, "longwave_memory_bytes");
+        json_rawf(&page->out, ",use=\"%s\",place=\"%s\"", rows[i].use, place);
+        value(page, (double)rows[i].bytes);
+    }
+    head(page, "longwave_memory_size_bytes", "gauge", "Memory that there is in that place.");
+    labelled(page, "longwave_memory_size_bytes", "place", place, (double)info->memory_bytes);
+}
+
 static void write_engine(Page *page, const EngineStats *engine, uint64_t now_usec)
 {
     double idle = engine->last_step_usec && now_usec > engine->last_step_usec
@@ -223,10 +244,36 @@ static void write_engine(Page *page, const EngineStats *engine, uint64_t now_use
     single(page, "longwave_engine_idle_seconds", "gauge", "Since the last finished engine step.", idle);
     write_pages(page, engine, page->info->kv_on_gpu ? "gpu" : "host");
     write_phases(page, engine);
+    write_memory(page, engine);
     write_infos(page);
 }
 
 /* ---- of the server ---- */
+
+/* Under the names that every program has, which are without labels. */
+static void write_process(Page *page)
+{
+    const ProcessStats *process = &page->info->process;
+    const struct {
+        const char *name, *type, *help;
+        double number;
+    } rows[] = {
+        {"process_cpu_seconds_total", "counter", "Time of all threads.", process->cpu_seconds},
+        {"process_resident_memory_bytes", "gauge", "Memory in use, mapped files too.", (double)process->resident_bytes},
+        {"process_open_fds", "gauge", "Open descriptors.", (double)process->open_fds},
+        {"process_max_fds", "gauge", "Descriptors that may be open.", (double)process->max_fds},
+        {"process_start_time_seconds", "gauge", "When the server began.", (double)page->info->start_unix},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        head(page, rows[i].name, rows[i].type, rows[i].help);
+        json_rawf(&page->out, "%s %.15g\n", rows[i].name, rows[i].number);
+    }
+    head(page, "longwave_build_info", "gauge", "The version, and what computes.");
+    labels(page, "longwave_build_info");
+    json_raw(&page->out, ",version=\"" LW_VERSION "\",device=");
+    json_string(&page->out, page->info->device);
+    value(page, 1);
+}
 
 /* Several kinds share a code: one line each code. */
 static void write_rejected(Page *page, const Metrics *metrics)
@@ -330,6 +377,7 @@ bool metrics_write(const Metrics *metrics, const MetricsInfo *info, uint64_t now
     Page page = {.info = info};
     json_begin(&page.out, out);
     write_engine(&page, &metrics->engine, now_usec);
+    write_process(&page);
     write_server(&page, metrics);
     write_attention(&page, &metrics->attention);
     write_accounts(&page);

@@ -8,6 +8,7 @@
 #include "scheduler/messages.h"
 #include "server/auth.h"
 #include "server/http_error.h"
+#include "server/process_stats.h"
 
 enum { METRICS_MAX_BUCKETS = 16, METRICS_MAX_STATUS = 600 };
 
@@ -55,12 +56,16 @@ typedef struct Metrics {
     EngineStats engine;
 } Metrics;
 
-/* What does not change while a model is served. */
+/* What others know. */
 typedef struct MetricsInfo {
-    uint64_t unix_seconds;       /* now */
-    uint64_t log_lines_lost;     /* log_lost */
-    const char *model, *kv_type; /* label values */
+    uint64_t unix_seconds;                /* now */
+    uint64_t start_unix;                  /* when the server began */
+    uint64_t log_lines_lost;              /* log_lost */
+    const char *model, *kv_type, *device; /* label values */
     bool kv_on_gpu;
+    uint64_t weight_bytes, buffer_bytes; /* of the engine, where it computes */
+    uint64_t memory_bytes;               /* that there is in that place */
+    ProcessStats process;
     uint32_t page_tokens, n_pages;
     const Auth *auth; /* whose accounts are told of; NULL: none */
 } MetricsInfo;

@@ -217,6 +217,7 @@ bool server_start(const ServerParams *params, Server **ret_server, Error *error)
     if (!server) return error_set(error, ERR_NO_MEMORY, "no memory for the server");
     server->params = *params;
     server->limits = params->limits;
+    server->start_unix = (uint64_t)clock_unix_seconds();
     server->status_line.last_usec = clock_now_usec();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write alone */

@@ -57,6 +57,8 @@ typedef struct ServedModel {
     size_t n_names;
     const char *architecture, *fingerprint;
     const char *kv_type; /* the option's value */
+    const char *device;
+    uint64_t weight_bytes, buffer_bytes, memory_bytes; /* held where it computes; what there is */
     bool kv_on_gpu;
     uint32_t kv_page_tokens, n_kv_pages;
     uint64_t size_bytes;

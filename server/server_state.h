@@ -25,6 +25,7 @@ struct Server {
     Auth *auth;
     Cors *cors;
     uint16_t port;
+    uint64_t start_unix;
     HttpDaemon *http;
     ServerPhase phase;
     const ServedModel *model; /* NULL while loading, then immutable */

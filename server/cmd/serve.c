@@ -9,6 +9,7 @@
 #include "server/cmd/model_watch.h"
 #include "server/cmd/open_device.h"
 #include "server/cmd/try_model.h"
+#include "server/process_stats.h"
 #include "server/listen.h"
 #include "server/server.h"
 #include "server/service_manager.h"
@@ -18,7 +19,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { MAX_NAMES = 16, HELD_BODIES = 8, MAX_PASSES = 4, MIN_LOGIT_ROWS = 8, BLOCK_ROWS = 64 };
 /* A reload may raise max_queue so far. */
@@ -98,10 +98,9 @@ static bool list_policies(Serve *serve, Error *error)
 /* Only a warning: other users of the memory may leave, and what this engine does not touch costs nothing. */
 static void compare_memory(const Engine *engine)
 {
-    long n_pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-    uint64_t has = n_pages > 0 && page_bytes > 0 ? (uint64_t)n_pages * (uint64_t)page_bytes : UINT64_MAX;
+    uint64_t has = process_machine_bytes();
     uint64_t file = gguf_file_bytes(engine_gguf(engine)), kv = engine_kv_usage(engine).total_bytes;
-    if (file > has || kv > has - file)
+    if (has && (file > has || kv > has - file))
         log_warn("the model file (%llu MiB) and host_memory (%llu MiB) together exceed this machine's %llu MiB",
                  (unsigned long long)(file >> 20), (unsigned long long)(kv >> 20), (unsigned long long)(has >> 20));
 }
@@ -132,6 +131,10 @@ static bool describe_model(Serve *serve, Error *error)
     serve->model.size_bytes = gguf_file_bytes(engine_gguf(engine));
     serve->model.kv_type = serve->run_config.kv_type;
     serve->model.kv_on_gpu = engine_is_on_device(engine);
+    serve->model.device = engine_device_name(engine);
+    serve->model.weight_bytes = engine_memory(engine).weights;
+    serve->model.buffer_bytes = engine_memory(engine).buffers;
+    serve->model.memory_bytes = serve->device->is_host ? process_machine_bytes() : serve->device->total_bytes;
     serve->model.kv_page_tokens = KV_PAGE_TOKENS;
     serve->model.n_kv_pages = (uint32_t)(engine_kv_usage(engine).total_tokens / KV_PAGE_TOKENS);
     if (serve->device->is_host) compare_memory(engine);

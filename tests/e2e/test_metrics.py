@@ -1,10 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The metrics page: names that others look for, values that add up, and what Prometheus' own check says of it."""
+import json
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
+import sys
+import time
 
+import pytest
+
+import longwave_server
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS / "deploy"))
+import dashboard  # noqa: E402
+
+RULES = TESTS.parent / "deploy" / "prometheus"
 COMPLETIONS = "/v1/completions"
 EXPECTED = """
 gauge vllm:num_requests_running vllm:num_requests_waiting vllm:kv_cache_usage_perc vllm:cache_config_info
@@ -12,7 +25,9 @@ gauge vllm:lora_requests_info longwave_kv_pages longwave_kv_bytes longwave_engin
 counter vllm:num_preemptions_total vllm:prefix_cache_queries_total vllm:prefix_cache_hits_total vllm:prompt_tokens_total
 counter vllm:generation_tokens_total vllm:request_success_total vllm:corrupted_requests_total longwave_step_seconds_total
 counter longwave_prefix_cache_evicted_pages_total longwave_attention_queries_total longwave_attention_selections_total
-counter longwave_requests_aborted_total longwave_requests_rejected_total longwave_http_responses_total
+gauge longwave_memory_bytes longwave_memory_size_bytes longwave_build_info process_resident_memory_bytes process_open_fds
+gauge process_max_fds process_start_time_seconds
+counter process_cpu_seconds_total longwave_requests_aborted_total longwave_requests_rejected_total longwave_http_responses_total
 histogram vllm:time_to_first_token_seconds vllm:inter_token_latency_seconds vllm:e2e_request_latency_seconds
 histogram vllm:request_queue_time_seconds vllm:request_prefill_time_seconds vllm:request_decode_time_seconds
 histogram vllm:request_prompt_tokens vllm:request_generation_tokens
@@ -25,7 +40,7 @@ def test_names_and_types(smollm2):
         kind, *names = line.split() or [""]
         for name in names:
             assert f"# TYPE {name} {kind}\n" in page and f"# HELP {name} " in page, name
-    samples = [line for line in page.splitlines() if not line.startswith("#")]
+    samples = [line for line in page.splitlines() if not line.startswith(("#", "process_"))]
     assert all(re.fullmatch(r'[a-z:_0-9]+\{model_name="smollm2",engine="0"[^}]*\} [0-9.e+-]+', line) for line in samples)
     blocks = re.search(r'vllm:cache_config_info\{.*block_size="(\d+)",num_gpu_blocks="(\d+)"', page)
     assert int(blocks[1]) * int(blocks[2]) >= 8192
@@ -49,12 +64,87 @@ def test_values_add_up(smollm2):
 def test_alert_rules_ask_for_what_there_is(smollm2):
     page = smollm2.request("GET", "/metrics")[2].decode()
     names = set(re.findall(r"^# TYPE (\S+) ", page, re.M))
-    rules = (pathlib.Path(__file__).parents[2] / "deploy" / "prometheus" / "longwave_rules.yml").read_text(encoding="utf-8")
+    rules = (RULES / "longwave_rules.yml").read_text(encoding="utf-8")
     asked = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\b(?:vllm:|longwave_)\w+", rules)}
     assert len(asked) >= 8 and asked <= names, asked - names
 
 
+def test_the_process_tells_of_itself(smollm2):
+    began, now = smollm2.metric("process_start_time_seconds"), time.time()
+    assert now - 3600 < began <= now
+    cpu = smollm2.metric("process_cpu_seconds_total")
+    smollm2.post(COMPLETIONS, {"prompt": "A", "max_tokens": 20, "ignore_eos": True})
+    assert smollm2.metric("process_cpu_seconds_total") > cpu
+    size = longwave_server.MODEL.stat().st_size
+    page = smollm2.request("GET", "/metrics")[2].decode()
+    assert f'use="weights",place="host"}} {size}\n' in page
+    machine = smollm2.metric("longwave_memory_size_bytes")
+    assert 1 << 20 < smollm2.metric("process_resident_memory_bytes") < machine
+    fds = smollm2.metric("process_open_fds")
+    connections = [socket.create_connection(("127.0.0.1", smollm2.port)) for _ in range(20)]
+    smollm2.wait_metric("process_open_fds", lambda n: n == fds + len(connections))
+    for connection in connections:
+        connection.close()
+    assert fds < smollm2.metric("process_max_fds")
+
+
+# ---- the dashboard ----
+
+@pytest.fixture(scope="module")
+def used_page(tiny_path, tmp_path_factory):
+    """The metrics of a server with keys that has answered, refused and failed."""
+    keys = tmp_path_factory.mktemp("keys") / "keys"
+    keys.write_text("alice:ka\nprometheus:km scope=monitor\n", encoding="utf-8")
+    server = longwave_server.Server(tiny_path, "--api-key-file", str(keys))
+    try:
+        asked = server.request("POST", COMPLETIONS, {"prompt": "the", "max_tokens": 4}, {"Authorization": "Bearer ka"})
+        assert asked[0] == 200
+        yield server.request("GET", "/metrics", headers={"Authorization": "Bearer km"})[2].decode()
+    finally:
+        assert server.stop() == 0
+
+
+def test_dashboard_asks_for_what_there_is(used_page):
+    board = dashboard.load()
+    assert len(list(dashboard.expressions(board))) > 60 and dashboard.offences(board, used_page) == []
+
+
+@pytest.mark.parametrize("old, new", [
+    ("vllm:num_requests_running", "vllm:num_requests_runing"), ("by (finished_reason)", "by (finish_reason)"), ("code=~", "status=~"),
+    ("{{pool}}", "{{kind}}"), ("histogram_quantile(", "quantile_of_histogram("), ("increase(", "increment(")])
+def test_dashboard_check_finds_mistakes(used_page, old, new):
+    text = json.dumps(dashboard.load())
+    assert old in text and dashboard.offences(json.loads(text.replace(old, new)), used_page) != []
+
+
+def test_dashboard_is_what_its_script_makes_and_no_panels_overlap():
+    made = subprocess.run([sys.executable, dashboard.FOLDER / "make_dashboard.py"], capture_output=True, text=True, check=True).stdout
+    assert json.loads(made) == dashboard.load() and made == (dashboard.FOLDER / "longwave.json").read_text(encoding="utf-8")
+    cells = []
+    for panel in dashboard.load()["panels"]:
+        place = panel["gridPos"]
+        cells += [(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])]
+        assert panel["type"] == "row" or panel["description"].endswith("."), panel["title"]
+    assert len(cells) == len(set(cells)) and max(x for x, _ in cells) == 23
+    ids = [panel["id"] for panel in dashboard.load()["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+def test_dashboard_and_alert_rules_have_the_same_thresholds():
+    rules = (RULES / "longwave_rules.yml").read_text(encoding="utf-8")
+    for title, pattern in (("First token, p95", r"time_to_first_token_seconds_bucket.*> (\S+)"), ("Errors of its own", r"longwave_http_responses_total\[5m\]\)\) > (\S+)")):
+        panel = next(panel for panel in dashboard.load()["panels"] if panel["title"] == title)
+        assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"][1]["value"] == float(re.search(pattern, rules)[1])
+
+
 if shutil.which("promtool"):  # tests/bars/metrics installs it
+
+    def test_promtool_takes_every_expression_of_the_dashboard(tmp_path):
+        rules = [{"record": f"panel:{i}", "expr": dashboard.fill_in(expression)} for i, (_, expression) in enumerate(dashboard.expressions(dashboard.load()))]
+        path = tmp_path / "rules.yml"
+        path.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}), encoding="utf-8")  # JSON is YAML
+        done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and f"{len(rules)} rules found" in done.stdout, done.stderr
 
     def test_promtool_finds_only_the_colons(smollm2):
         page = smollm2.request("GET", "/metrics")[2]

@@ -6,7 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const MetricsInfo info = {.model = "a\"b\\c", .kv_type = "f16", .page_tokens = 64, .n_pages = 1000};
+static const MetricsInfo info = {.model = "a\"b\\c",
+                                 .kv_type = "f16",
+                                 .device = "cuda:0 (\"GPU\")",
+                                 .page_tokens = 64,
+                                 .n_pages = 1000,
+                                 .weight_bytes = 70,
+                                 .buffer_bytes = 9,
+                                 .memory_bytes = 1000,
+                                 .start_unix = 1700000000,
+                                 .process = {.cpu_seconds = 1.5, .resident_bytes = 4096, .open_fds = 7, .max_fds = 99}};
 
 static void expect_line(const char *page, const char *line)
 {
@@ -73,7 +82,7 @@ Test(metrics, page_has_counters_gauges_and_histograms)
 Test(metrics, what_the_cache_holds_and_what_attention_saw_are_told)
 {
     Metrics *metrics = calloc(1, sizeof *metrics);
-    const MetricsInfo plain = {.model = "m", .kv_type = "f16"};
+    const MetricsInfo plain = {.model = "m", .kv_type = "f16", .device = "cpu", .kv_on_gpu = true};
     Buffer page;
     Error error;
     cr_assert(metrics != NULL);
@@ -83,12 +92,36 @@ Test(metrics, what_the_cache_holds_and_what_attention_saw_are_told)
     buffer_init(&page, 1 << 20);
     cr_assert(metrics_write(metrics, &plain, 1, &page, &error));
     expect_line(page.data, "vllm:kv_cache_usage_perc{model_name=\"m\",engine=\"0\"} 0.5\n");
-    expect_line(page.data, "longwave_kv_bytes{model_name=\"m\",engine=\"0\",place=\"host\"} 8\n");
+    expect_line(page.data, "longwave_kv_bytes{model_name=\"m\",engine=\"0\",place=\"gpu\"} 8\n");
+    expect_line(page.data, "longwave_memory_bytes{model_name=\"m\",engine=\"0\",use=\"kv\",place=\"gpu\"} 10\n");
     expect_line(page.data, "longwave_kv_idle_bytes{model_name=\"m\",engine=\"0\"} 3\n");
     expect_line(page.data, "longwave_prefix_cache_evicted_pages_total{model_name=\"m\",engine=\"0\"} 21\n");
     expect_line(page.data, "longwave_attention_queries_total{model_name=\"m\",engine=\"0\"} 31\n");
     expect_line(page.data, "longwave_attention_keys_seen_total{model_name=\"m\",engine=\"0\"} 310\n");
     expect_line(page.data, "longwave_attention_selections_total{model_name=\"m\",engine=\"0\"} 4\n");
+    buffer_done(&page);
+    free(metrics);
+}
+
+Test(metrics, the_process_and_its_memory_are_told)
+{
+    Metrics *metrics = calloc(1, sizeof *metrics);
+    Buffer page;
+    Error error;
+    cr_assert(metrics != NULL);
+    metrics->engine = (EngineStats){.kv_bytes_used = 8, .kv_bytes_total = 10};
+    buffer_init(&page, 1 << 20);
+    cr_assert(metrics_write(metrics, &info, 1, &page, &error));
+    expect_line(page.data, "engine=\"0\",use=\"weights\",place=\"host\"} 70\n");
+    expect_line(page.data, "engine=\"0\",use=\"buffers\",place=\"host\"} 9\n");
+    expect_line(page.data, "engine=\"0\",use=\"kv\",place=\"host\"} 8\n");
+    expect_line(page.data, "\nlongwave_memory_size_bytes{");
+    expect_line(page.data, "engine=\"0\",place=\"host\"} 1000\n");
+    expect_line(page.data, ",version=\"" LW_VERSION "\",device=\"cuda:0 (\\\"GPU\\\")\"} 1\n");
+    expect_line(page.data, "\nprocess_cpu_seconds_total 1.5\n");
+    expect_line(page.data, "\nprocess_resident_memory_bytes 4096\n");
+    expect_line(page.data, "\nprocess_open_fds 7\n");
+    expect_line(page.data, "\nprocess_start_time_seconds 1700000000\n");
     buffer_done(&page);
     free(metrics);
 }

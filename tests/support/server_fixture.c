@@ -69,6 +69,7 @@ static void load_model(Fixture *fixture)
         .architecture = "llama",
         .fingerprint = "fp_test",
         .kv_type = "f16",
+        .device = "fake",
         .kv_page_tokens = 64,
         .n_kv_pages = 100,
         .size_bytes = fixture->file.n,
