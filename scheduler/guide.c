@@ -45,18 +45,21 @@ static bool is_control(const Tokenizer *tokenizer, uint32_t id)
     return tok_is_special(tokenizer, id) || tok_is_end(tokenizer, id);
 }
 
-/* What ends the answer is allowed where the text is whole, and nowhere else but where the grammar asks for its id. */
-static void mask_enders(Guide *guide, const Answer *answer)
+/* What ends the answer is allowed where the text is whole, or where the grammar asks for its id as the last thing. */
+static bool mask_enders(Guide *guide, const Answer *answer, Error *error)
 {
-    bool may_end = matcher_may_end(guide->matcher) && answer_may_end(answer);
+    bool is_whole = matcher_may_end(guide->matcher) && answer_may_end(answer);
     for (uint32_t i = 0; i < answer->n_enders; i++) {
         uint32_t id = answer->enders[i];
+        bool may_end = is_whole;
         if (id >= tok_n_vocab(guide->tokenizer)) continue;
-        if (may_end)
-            guide->words[id / 64] |= UINT64_C(1) << id % 64;
-        else if (!is_control(guide->tokenizer, id))
-            guide->words[id / 64] &= ~(UINT64_C(1) << id % 64);
+        uint64_t *word = &guide->words[id / 64], bit = UINT64_C(1) << id % 64;
+        if (!may_end && (*word & bit) && is_control(guide->tokenizer, id) &&
+            !matcher_may_end_by(guide->matcher, id, &may_end, error))
+            return false;
+        *word = may_end ? *word | bit : *word & ~bit;
     }
+    return true;
 }
 
 /* How many ids are allowed; *ret_one: the first of them. */
@@ -86,7 +89,7 @@ bool guide_next(Guide *guide, const Answer *answer, GuideStep *ret_step, Error *
     }
     if (!matcher_mask(guide->matcher, &words, &n, error)) return false;
     memcpy(guide->words, words, ((size_t)tok_n_vocab(guide->tokenizer) + 63) / 64 * sizeof *words);
-    mask_enders(guide, answer);
+    if (!mask_enders(guide, answer, error)) return false;
     n = count_allowed(guide, &step.id);
     if (n == 0) step.id = tok_eos(guide->tokenizer);
     if (n == 0 && (step.id == TOK_NONE || !matcher_may_end(guide->matcher)))

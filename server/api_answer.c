@@ -213,6 +213,18 @@ static void write_attention(const ApiAnswer *answer, JsonOut *out)
     json_raw(out, "}");
 }
 
+static void write_unconstrained(const ApiAnswer *answer, JsonOut *out)
+{
+    for (uint32_t i = 0; i < answer->n_notes; i++) {
+        json_raw(out, i ? ",{\"name\":" : ",\"tools_unconstrained\":[{\"name\":");
+        json_string(out, answer->notes[i].what);
+        json_raw(out, ",\"reason\":");
+        json_string(out, answer->notes[i].why);
+        json_raw(out, "}");
+    }
+    if (answer->n_notes) json_raw(out, "]");
+}
+
 static void write_longwave(const ApiAnswer *answer, JsonOut *out)
 {
     json_raw(out, ",\"longwave\":{");
@@ -221,6 +233,7 @@ static void write_longwave(const ApiAnswer *answer, JsonOut *out)
     write_cache(answer, out);
     json_raw(out, ",");
     write_attention(answer, out);
+    write_unconstrained(answer, out);
     json_raw(out, "}");
 }
 

@@ -4,6 +4,7 @@
  * state serves both, so joined deltas equal the whole answer. Loop thread.
  */
 #pragma once
+#include "engine/sample/grammar/grammar.h"
 #include "engine/text/tokenizer.h"
 #include "scheduler/messages.h"
 #include "server/api_longwave.h"
@@ -52,6 +53,8 @@ typedef struct ApiAnswer {
     RequestTimings timings;   /* summed over the requests that are done */
     ApiDivergence divergence; /* of the first prompt */
     ServedPolicy attention;   /* borrowed */
+    const GrammarNote *notes; /* [n_notes] borrowed: tools whose schemas are not followed, and why */
+    uint32_t n_notes;
 } ApiAnswer;
 
 /* The caller has filled the plain fields. */

@@ -14,7 +14,8 @@
 bool api_grammar_attach(ApiJob *job, const char *param, const GrammarSource *source, Error *error)
 {
     GrammarSource wanted = *source;
-    if (!job->may_compile) wanted.ret_unknown = &job->wants_compiler;
+    wanted.cancelled = &job->is_left;
+    if (!job->may_compile) wanted.ret_unknown = &job->grammar;
     GenerationPlan *plan = job->user;
     if (plan->grammar)
         return error_set_param(error, ERR_INVALID, param, "'%s': the answer has to follow another grammar already",
@@ -23,6 +24,7 @@ bool api_grammar_attach(ApiJob *job, const char *param, const GrammarSource *sou
     bool ok = plan->chat_guide ? chat_grammar_get(cache, plan->chat_guide, &wanted, &plan->grammar, error)
                                : grammar_cache_get(cache, &wanted, &plan->grammar, error);
     if (ok) return true;
+    job->wants_compiler = error->code == ERR_BUSY;
     if (!*error->param) {
         (void)error_prefix(error, "'%s'", param);
         snprintf(error->param, sizeof error->param, "%s", param);

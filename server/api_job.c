@@ -3,9 +3,9 @@
 #include "base/clock.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-/* uv's pool has four threads. */
-enum { MAX_ANSWER_BYTES = 256 << 20, MAX_COMPILING = 2 };
+enum { MAX_ANSWER_BYTES = 256 << 20 };
 
 static bool run_job(ApiJob *job, Error *error)
 {
@@ -22,7 +22,7 @@ static void on_work(uv_work_t *work)
     job->failed = !run_job(job, &job->error);
     cJSON_Delete(job->json);
     job->json = NULL;
-    if (job->wants_compiler && !job->may_compile) return;
+    if (job->wants_compiler) return;
     free(job->body);
     job->body = NULL;
 }
@@ -56,40 +56,80 @@ static void finish(ApiJob *job, int status)
     job_free(job);
 }
 
-/* ---- jobs that compile, in the order of their coming ---- */
+static void on_done(uv_work_t *work, int status);
+
+static void start(ApiJob *job, bool may_compile)
+{
+    job->may_compile = may_compile;
+    job->wants_compiler = false;
+    job->fault = 0;
+    uv_queue_work(job->server->params.loop, &job->work, on_work, on_done); /* fails only without a callback */
+}
+
+/* ---- jobs that compile ---- */
 
 static void wait_to_compile(ApiJob *job)
 {
     Server *server = job->server;
-    if (server->last_to_compile)
-        server->last_to_compile->next_to_compile = job;
-    else
-        server->first_to_compile = job;
-    server->last_to_compile = job;
+    if (!server->to_compile) server->to_compile_end = &server->to_compile;
+    job->next_to_compile = NULL;
+    *server->to_compile_end = job;
+    server->to_compile_end = &job->next_to_compile;
 }
 
-static ApiJob *next_to_compile(Server *server)
+/* The job at *link leaves the list. */
+static ApiJob *take_waiting(Server *server, ApiJob **link)
 {
-    ApiJob *job = server->first_to_compile;
-    server->first_to_compile = job->next_to_compile;
-    if (!server->first_to_compile) server->last_to_compile = NULL;
+    ApiJob *job = *link;
+    *link = job->next_to_compile;
+    if (!*link) server->to_compile_end = link;
     return job;
 }
 
-static void on_done(uv_work_t *work, int status);
+static bool is_same_grammar(const ApiJob *a, const ApiJob *b)
+{
+    return !memcmp(&a->grammar, &b->grammar, sizeof a->grammar);
+}
+
+static bool is_being_compiled(const Server *server, const ApiJob *job)
+{
+    for (size_t i = 0; i < SERVER_MAX_COMPILING; i++)
+        if (server->compiling[i] && is_same_grammar(server->compiling[i], job)) return true;
+    return false;
+}
+
+static ApiJob **free_place(Server *server)
+{
+    for (size_t i = 0; i < SERVER_MAX_COMPILING; i++)
+        if (!server->compiling[i]) return &server->compiling[i];
+    return NULL;
+}
 
 static void start_compiling(Server *server)
 {
-    while (server->first_to_compile && server->n_compiling < MAX_COMPILING) {
-        ApiJob *job = next_to_compile(server);
-        if (!job->exchange) {
-            finish(job, UV_ECANCELED);
-            continue;
-        }
-        server->n_compiling++;
-        job->may_compile = true;
-        job->fault = 0;
-        uv_queue_work(server->params.loop, &job->work, on_work, on_done);
+    ApiJob **link = &server->to_compile, **place;
+    while (*link && (place = free_place(server))) {
+        if (!(*link)->exchange)
+            finish(take_waiting(server, link), UV_ECANCELED);
+        else if (is_being_compiled(server, *link))
+            link = &(*link)->next_to_compile;
+        else
+            start(*place = take_waiting(server, link), true);
+    }
+}
+
+/* Those that waited for the same grammar look it up. */
+static void end_compiling(ApiJob *job)
+{
+    Server *server = job->server;
+    server->metrics.compiles++;
+    for (size_t i = 0; i < SERVER_MAX_COMPILING; i++)
+        if (server->compiling[i] == job) server->compiling[i] = NULL;
+    for (ApiJob **link = &server->to_compile; *link;) {
+        if (is_same_grammar(*link, job))
+            start(take_waiting(server, link), false);
+        else
+            link = &(*link)->next_to_compile;
     }
 }
 
@@ -97,8 +137,8 @@ static void on_done(uv_work_t *work, int status)
 {
     ApiJob *job = work->data;
     Server *server = job->server;
-    if (job->may_compile) server->n_compiling--;
-    if (!status && job->wants_compiler && !job->may_compile)
+    if (job->may_compile) end_compiling(job);
+    if (!status && job->wants_compiler)
         wait_to_compile(job);
     else
         finish(job, status);
@@ -110,6 +150,7 @@ static void on_closed(void *owner)
 {
     ApiJob *job = owner;
     job->exchange = NULL;
+    atomic_store(&job->is_left, true);
     (void)uv_cancel((uv_req_t *)&job->work);
 }
 
@@ -136,6 +177,6 @@ bool api_job_start(Server *server, Exchange *exchange, void *user, bool (*run)(A
     job->body = exchange_take_body(exchange, &job->body_bytes);
     exchange_set_owner(exchange, on_closed, job);
     server->n_jobs++;
-    uv_queue_work(server->params.loop, &job->work, on_work, on_done); /* fails only without a callback */
+    start(job, false);
     return true;
 }

@@ -2,7 +2,7 @@
 /*
  * A request body on its way through uv's pool: parsed and worked on there, answered on the loop. The client may leave
  * meanwhile. run: pool thread, touches only the job and what is immutable; done: loop thread. Jobs that compile a
- * grammar are few at a time and leave threads of the pool to the others.
+ * grammar are few at a time and leave threads of the pool to the others; those that want the same one wait for it.
  */
 #pragma once
 #include "server/api_json.h"
@@ -15,7 +15,7 @@ struct ApiJob {
     const ServedModel *model;
     ServerLimits limits;   /* when the job began */
     uint64_t arrival_usec; /* of the whole body */
-    Exchange *exchange;  /* NULL: the client left */
+    Exchange *exchange;    /* NULL: the client left */
     void *user;
     char *body;
     size_t body_bytes;
@@ -27,8 +27,10 @@ struct ApiJob {
     int fault; /* HttpErrorKind; 0: the error's code */
     Error error;
     uint32_t unknown_fields;
-    bool wants_compiler; /* run failed, since it must compile: it is called again, with may_compile */
+    bool wants_compiler; /* run failed, since 'grammar' is to be compiled: it is called again, with may_compile */
     bool may_compile;
+    GrammarKey grammar;
+    atomic_bool is_left; /* by its client: compiling ends */
     ApiJob *next_to_compile;
 };
 

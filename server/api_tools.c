@@ -51,6 +51,16 @@ static bool check_type(const cJSON *tool, const char *path, Error *error)
            error_set_param(error, ERR_UNSUPPORTED, field, "'%s' is '%.40s'; only 'function' is supported", field, text);
 }
 
+/* Arguments are an object. */
+static bool check_parameters(const cJSON *parameters, const char *path, Error *error)
+{
+    char field[PATH_BYTES];
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(parameters, "type");
+    if (!type || (cJSON_IsString(type) && !strcmp(type->valuestring, "object"))) return true;
+    snprintf(field, sizeof field, "%.100s.type", path);
+    return error_set_param(error, ERR_INVALID, field, "'%s' must be 'object': the arguments of a call are one", field);
+}
+
 static bool check_tool(const cJSON *tool, const char *path, Error *error)
 {
     char field[PATH_BYTES];
@@ -59,7 +69,8 @@ static bool check_tool(const cJSON *tool, const char *path, Error *error)
     if (!check_type(tool, path, error) || !check_function(tool, path, field, &function, error)) return false;
     const cJSON *parameters = json_member(function, "parameters"), *item = json_member(function, "strict");
     snprintf(field, sizeof field, "%.90s.function.parameters", path);
-    if (parameters && !json_get_object(parameters, field, error)) return false;
+    if (parameters && !(json_get_object(parameters, field, error) && check_parameters(parameters, field, error)))
+        return false;
     snprintf(field, sizeof field, "%.90s.function.strict", path);
     return !item || json_get_bool(item, field, &strict, error);
 }

@@ -102,11 +102,29 @@ bool chat_grammar_get(GrammarCache *cache, const ChatGuide *guide, const Grammar
     buffer_init(&key, MAX_KEY_BYTES);
     bool ok = make_key(&wrapped, &key, error);
     if (ok) {
-        const GrammarSource whole = {"chat", key.data, key.n, build, &wrapped, source->ret_unknown};
+        const GrammarSource whole = {.kind = "chat",
+                                     .text = key.data,
+                                     .n = key.n,
+                                     .build = build,
+                                     .arg = &wrapped,
+                                     .cancelled = source->cancelled,
+                                     .ret_unknown = source->ret_unknown};
         ok = grammar_cache_get(cache, &whole, ret_grammar, error);
     }
     buffer_done(&key);
     return ok;
+}
+
+/* Where calls have to come there is no content. OpenAI takes a response_format beside them, others say what must come.
+ */
+static bool check_content(const ApiParams *params, Error *error)
+{
+    const ApiGuide *guide = &params->guide;
+    bool must_call = params->tools.choice == TOOLS_REQUIRED || params->tools.choice == TOOLS_NAMED;
+    if (!must_call || guide->kind == API_GUIDE_NONE || !strncmp(guide->path, "response_format", 15)) return true;
+    return error_set_param(error, ERR_INVALID, guide->path,
+                           "'%s' says what the content is, but 'tool_choice' wants calls and nothing else",
+                           guide->path);
 }
 
 bool chat_grammar_read(ApiJob *job, const ApiParams *params, const ChatPromptEnd *end, Error *error)
@@ -117,6 +135,7 @@ bool chat_grammar_read(ApiJob *job, const ApiParams *params, const ChatPromptEnd
     bool ok = true;
     if (!guide.style && params->tools.list && params->tools.choice != TOOLS_NONE)
         return error_set_param(error, ERR_UNSUPPORTED, "tools", "this model does not call 'tools'");
+    if (!check_content(params, error)) return false;
     plan->chat_guide = &guide;
     if (params->guide.kind != API_GUIDE_NONE)
         ok = api_grammar_read(job, &params->guide, error);

@@ -46,6 +46,7 @@ void generation_free(Generation *generation)
     free(generation->ids);
     account_unref(generation->account);
     prompt_map_free(generation->map);
+    grammar_release(generation->grammar);
     api_answer_done(&generation->answer);
     free(generation->parts);
     free(generation);

@@ -93,6 +93,10 @@ static Generation *generation_new(ApiJob *job, GenerationPlan *plan, Error *erro
     generation->n_choices_left = generation->answer.n_choices;
     generation->arrival_usec = plan->requests[0]->arrival_usec;
     plan->map = NULL;
+    if (plan->grammar) {
+        generation->grammar = grammar_take(plan->grammar);
+        generation->answer.notes = grammar_notes(plan->grammar, &generation->answer.n_notes);
+    }
     return generation;
 
 no_memory:

@@ -322,6 +322,8 @@ static void write_server(Page *page, const Metrics *metrics)
            (double)page->info->log_lines_lost);
     single(page, "longwave_unknown_fields_total", "counter", "Request fields that are unknown and were ignored.",
            (double)metrics->unknown_fields);
+    single(page, "longwave_grammar_compiles_total", "counter", "Grammars and schemas compiled, or tried.",
+           (double)metrics->compiles);
 }
 
 static void write_attention(Page *page, const AttentionStats *attention)

@@ -50,6 +50,7 @@ typedef struct Metrics {
     uint64_t aborted[METRICS_ABORTS];
     uint64_t tool_calls; /* in finished choices */
     uint64_t unknown_fields;
+    uint64_t compiles; /* requests that were let compile a grammar */
     uint32_t open_generations;
     Histogram histogram[METRICS_HISTOGRAMS];
     AttentionStats attention; /* of the decoded rows of all that is done */

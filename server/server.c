@@ -15,7 +15,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { EVENTS_PER_TURN = 4096, TOKEN_MEMORY_BYTES = 64 << 20, GRAMMAR_CACHE_BYTES = 512 << 20 };
+enum {
+    EVENTS_PER_TURN = 4096,
+    TOKEN_MEMORY_BYTES = 64 << 20,
+    GRAMMAR_CACHE_BYTES = 512 << 20,
+    GRAMMAR_FAILURE_USEC = 60000000
+};
 
 void server_defaults(ServerParams *params)
 {
@@ -252,9 +257,10 @@ bool server_attach(Server *server, const ServedModel *model, const WorkerParams 
                                       .max_entry_bytes = ANSWER_IDS_MAX_BYTES,
                                       .marks = model->style ? model->style->control_ids : NULL,
                                       .n_marks = model->style ? model->style->n_control_ids : 0};
+    const GrammarCacheParams grammars = {
+        .tokenizer = model->tokenizer, .max_bytes = GRAMMAR_CACHE_BYTES, .failure_usec = GRAMMAR_FAILURE_USEC};
     if (!server->memory && !token_memory_new(&memory, &server->memory, error)) return false;
-    if (!server->grammars && !grammar_cache_new(model->tokenizer, GRAMMAR_CACHE_BYTES, &server->grammars, error))
-        return false;
+    if (!server->grammars && !grammar_cache_new(&grammars, &server->grammars, error)) return false;
     if (!server->http && server->phase == PHASE_LOADING && !start_http(server, error)) return false;
     if (!worker_start(&with_wake, &server->worker, error)) return false;
     server->model = model;

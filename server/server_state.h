@@ -19,6 +19,8 @@ typedef struct Generation Generation;
 
 typedef enum ServerPhase { PHASE_LOADING, PHASE_READY, PHASE_DRAINING, PHASE_STOPPING } ServerPhase;
 
+enum { SERVER_MAX_COMPILING = 2 }; /* uv's pool has four threads */
+
 struct Server {
     ServerParams params; /* immutable */
     ServerLimits limits;
@@ -41,9 +43,9 @@ struct Server {
     uint32_t max_queue; /* the most that the worker takes */
     StatusLine status_line;
     RequestId last_id;
-    uint32_t n_jobs;    /* in uv's pool, or waiting to compile */
-    uint32_t n_compiling;
-    struct ApiJob *first_to_compile, *last_to_compile; /* api_job.c */
+    uint32_t n_jobs;                             /* in uv's pool, or waiting to compile */
+    struct ApiJob *to_compile, **to_compile_end; /* in the order of their coming; api_job.c */
+    struct ApiJob *compiling[SERVER_MAX_COMPILING];
     AbortedIds aborted; /* while there are jobs */
     uv_async_t wake;
     uv_timer_t ping, drain, status, heartbeat;

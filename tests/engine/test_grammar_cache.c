@@ -30,7 +30,8 @@ static void check_shared(size_t max_bytes, bool expected)
     Error error;
     GrammarCache *cache;
     Grammar *late, *again, *got = NULL;
-    cr_assert(grammar_cache_new(rig.tokenizer, max_bytes, &cache, &error), "%s", error.text);
+    const GrammarCacheParams params = {.tokenizer = rig.tokenizer, .max_bytes = max_bytes};
+    cr_assert(grammar_cache_new(&params, &cache, &error), "%s", error.text);
     const GrammarSource fast = {.kind = "text", .text = "abc", .n = 3, .build = build_text};
     const Meanwhile meanwhile = {.cache = cache, .other = &fast, .ret_got = &got};
     const GrammarSource slow = {.kind = "text", .text = "abc", .n = 3, .build = build_late, .arg = &meanwhile};
@@ -65,7 +66,8 @@ Test(grammar_cache, what_matchers_may_remember_is_counted)
     const GrammarSource sources[] = {{.kind = "text", .text = "abc", .n = 3, .build = build_text},
                                      {.kind = "text", .text = "def", .n = 3, .build = build_text}};
     for (size_t n_fit = 1; n_fit <= 2; n_fit++) {
-        cr_assert(grammar_cache_new(rig.tokenizer, n_fit * (30 << 20), &cache, &error), "%s", error.text);
+        const GrammarCacheParams params = {.tokenizer = rig.tokenizer, .max_bytes = n_fit * (30 << 20)};
+        cr_assert(grammar_cache_new(&params, &cache, &error), "%s", error.text);
         cr_assert(grammar_cache_get(cache, &sources[0], &first, &error), "%s", error.text);
         cr_expect(grammar_size_bytes(first) > 20 << 20 && grammar_size_bytes(first) < 30 << 20);
         cr_assert(grammar_cache_get(cache, &sources[1], &second, &error), "%s", error.text);
@@ -77,4 +79,100 @@ Test(grammar_cache, what_matchers_may_remember_is_counted)
         grammar_cache_free(cache);
     }
     token_rig_free(&rig);
+}
+
+/* ---- failures ---- */
+
+static int n_built;
+
+static bool build_badly(const GrammarSource *source, GrammarBuilder *builder, GrammarNode *ret_root, Error *error)
+{
+    n_built++;
+    *ret_root = grammar_empty(builder);
+    return error_set_param(error, *(const ErrorCode *)source->arg, "tools[3]", "attempt %d", n_built);
+}
+
+static void check_failures(ErrorCode code, uint64_t failure_usec, bool is_remembered)
+{
+    TokenRig rig = token_rig_new(1 << 20, 1 << 20);
+    const GrammarCacheParams params = {rig.tokenizer, 1 << 20, failure_usec};
+    GrammarCache *cache;
+    Grammar *grammar;
+    Error error;
+    GrammarKey key;
+    cr_assert(grammar_cache_new(&params, &cache, &error));
+    GrammarSource source = {.kind = "text", .text = "abc", .n = 3, .build = build_badly, .arg = &code};
+    n_built = 0;
+    cr_expect_not(grammar_cache_get(cache, &source, &grammar, &error));
+    cr_expect_eq(error.code, code);
+    cr_expect_not(grammar_cache_get(cache, &source, &grammar, &error));
+    cr_expect(error.code == code && n_built == (is_remembered ? 1 : 2), "%d, built %d times", error.code, n_built);
+    cr_expect_str_eq(error.param, "tools[3]");
+    cr_expect_str_eq(error.text, is_remembered ? "attempt 1" : "attempt 2");
+    source.ret_unknown = &key;
+    cr_expect_not(grammar_cache_get(cache, &source, &grammar, &error));
+    cr_expect_eq(error.code, is_remembered ? code : ERR_BUSY); /* who may not compile is told, too */
+    source.kind = "other";
+    source.ret_unknown = NULL;
+    cr_expect_not(grammar_cache_get(cache, &source, &grammar, &error));
+    cr_expect_eq(n_built, is_remembered ? 2 : 3);
+    grammar_cache_free(cache);
+    token_rig_free(&rig);
+}
+
+Test(grammar_cache, what_a_text_is_to_blame_for_is_remembered_for_a_while)
+{
+    check_failures(ERR_SCHEMA, 60000000, true);
+    check_failures(ERR_TOO_LARGE, 60000000, true);
+    check_failures(ERR_TOO_LARGE, 0, false);
+    check_failures(ERR_NO_MEMORY, 60000000, false);
+    check_failures(ERR_CANCELLED, 60000000, false);
+}
+
+/* ---- time ---- */
+
+static atomic_bool is_left;
+
+/* Leaves where compiling begins: it has much to do. */
+static bool build_and_leave(const GrammarSource *source, GrammarBuilder *builder, GrammarNode *ret_root, Error *error)
+{
+    GrammarNode letters = grammar_class(builder, &(CodeRange){'a', 'z'}, 1, false);
+    *ret_root = grammar_repeat(builder, letters, 0, 9000);
+    if (source->arg) atomic_store(&is_left, true);
+    return grammar_is_sound(builder, error);
+}
+
+Test(grammar_cache, compiling_ends_when_nobody_waits_for_it)
+{
+    TokenRig rig = token_rig_new(1 << 20, 1 << 20);
+    const GrammarCacheParams params = {rig.tokenizer, 256 << 20, 60000000};
+    GrammarCache *cache;
+    Grammar *grammar;
+    Error error;
+    cr_assert(grammar_cache_new(&params, &cache, &error));
+    GrammarSource source = {
+        .kind = "text", .text = "abc", .n = 3, .build = build_and_leave, .arg = &rig, .cancelled = &is_left};
+    cr_expect_not(grammar_cache_get(cache, &source, &grammar, &error));
+    cr_expect_eq(error.code, ERR_CANCELLED);
+    source.arg = NULL;
+    source.cancelled = NULL;
+    cr_assert(grammar_cache_get(cache, &source, &grammar, &error), "%s", error.text); /* for the next one it is made */
+    grammar_release(grammar);
+    grammar_cache_free(cache);
+    token_rig_free(&rig);
+}
+
+Test(grammar_cache, who_tries_something_has_the_time_that_is_left)
+{
+    GrammarBuilder *whole, *part;
+    Error error;
+    cr_assert(grammar_builder_new(&whole, &error));
+    grammar_builder_watch(whole, &is_left);
+    cr_assert(grammar_builder_new_within(whole, &part, &error));
+    cr_expect(grammar_in_time(part, &error));
+    atomic_store(&is_left, true);
+    cr_expect_not(grammar_in_time(part, &error));
+    cr_expect_eq(error.code, ERR_CANCELLED);
+    grammar_builder_free(part);
+    grammar_builder_free(whole);
 }

@@ -100,8 +100,9 @@ static bool run_job(World *world, const char *body, PrepareFn prepare, Buffer *d
         return false;
     }
     const TokenMemoryParams memory = {.tokenizer = model.tokenizer, .max_bytes = 1 << 20, .max_entry_bytes = 1 << 16};
+    const GrammarCacheParams grammars = {.tokenizer = model.tokenizer, .max_bytes = 64 << 20};
     bool ok = token_memory_new(&memory, &server.memory, error) &&
-              grammar_cache_new(model.tokenizer, 64 << 20, &server.grammars, error) && prepare(&job, error);
+              grammar_cache_new(&grammars, &server.grammars, error) && prepare(&job, error);
     if (ok) digest_plan(plan, digest);
     if (ok && plan->grammar) ok = walk_grammar(plan->grammar, digest, error);
     generation_plan_free(plan);

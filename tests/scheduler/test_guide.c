@@ -155,3 +155,26 @@ Test(guide, a_grammar_without_a_token_fails_its_request_alone)
     cr_expect_eq(world.rig->recorder.requests[2].n_done, 1);
     close_world(&world);
 }
+
+/* An id that ends the answer is its end, or nothing: no answer ends within a grammar because its author wrote that id.
+ */
+Test(guide, an_end_token_within_a_grammar_is_no_end)
+{
+    char gbnf[96];
+    snprintf(gbnf, sizeof gbnf, "root ::= [ab]{2,4} <[%u]>", TINY_IM_END);
+    World world = open_world(NULL, gbnf);
+    const ChoiceRecord *choice = run_one(&world, follow(&world, 1, 3));
+    cr_expect(choice->finish == FINISH_STOP && choice->n_text >= 2, "'%s'", choice->text);
+    close_world(&world);
+    snprintf(gbnf, sizeof gbnf, "root ::= \"ab\" (<[%u]> \"c\" | \"d\")", TINY_IM_END);
+    world = open_world(NULL, gbnf);
+    cr_expect_str_eq(run_one(&world, follow(&world, 2, 3))->text, "abd");
+    close_world(&world);
+    snprintf(gbnf, sizeof gbnf, "root ::= <[%u]> \"ab\"", TINY_IM_END);
+    world = open_world(NULL, gbnf);
+    rig_submit(world.rig, follow(&world, 1, 1));
+    cr_assert_eq(rig_run(world.rig), SCHED_IDLE);
+    const RequestRecord *failed = &world.rig->recorder.requests[1];
+    cr_expect(failed->n_failed == 1 && failed->error.code == ERR_SCHEMA, "%s", failed->error.text);
+    close_world(&world);
+}

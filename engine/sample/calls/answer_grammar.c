@@ -72,7 +72,7 @@ static bool can_write(const CallWriter *writer, const CallTool *tool, bool *ret_
 {
     CallWriter own = {.style = writer->style, .error = writer->error};
     GrammarNode node;
-    if (!grammar_builder_new(&own.builder, writer->error)) return false;
+    if (!grammar_builder_new_within(writer->builder, &own.builder, writer->error)) return false;
     *ret_can = write_body(&own, tool, &node) && grammar_is_sound(own.builder, writer->error);
     grammar_builder_free(own.builder);
     return *ret_can || writer->error->code != ERR_NO_MEMORY;
@@ -84,6 +84,7 @@ static bool write_tool(const CallWriter *writer, const AnswerRules *rules, const
     if (is_lenient && !can_write(writer, tool, &can)) return false;
     if (can && write_body(writer, tool, ret_node) && grammar_is_sound(writer->builder, writer->error)) return true;
     if (!can) {
+        grammar_note(writer->builder, tool->name, writer->error->text);
         cJSON *parameters = any_object();
         bool ok = parameters ? call_body(writer, tool, parameters, ret_node) : no_memory(writer->error);
         cJSON_Delete(parameters);

@@ -5,9 +5,11 @@
 
 bool automaton_count_steps(Automaton *automaton, uint64_t n, Error *error)
 {
+    enum { LOOK_STEPS = 1 << 14 };
+    bool looks_up = automaton->n_steps / LOOK_STEPS != (automaton->n_steps + n) / LOOK_STEPS;
     automaton->n_steps += n;
-    return automaton->n_steps <= GRAMMAR_MAX_STEPS ||
-           error_set(error, ERR_TOO_LARGE, "compiling takes more than %d steps", GRAMMAR_MAX_STEPS);
+    if (automaton->n_steps <= GRAMMAR_MAX_STEPS) return !looks_up || grammar_in_time(automaton->builder, error);
+    return error_set(error, ERR_TOO_LARGE, "compiling takes more than %d steps", GRAMMAR_MAX_STEPS);
 }
 
 bool automaton_is_bare(const Automaton *automaton, uint32_t state)
@@ -60,7 +62,7 @@ static void find_classes(Automaton *automaton)
 
 bool automaton_make(Automaton *automaton, const GrammarBuilder *builder, GrammarRule root, Error *error)
 {
-    Automaton made = {.n_rules = builder->n_rules};
+    Automaton made = {.n_rules = builder->n_rules, .builder = builder};
     Nfa nfa = {.builder = builder};
     uint32_t *todo = calloc(builder->n_rules, sizeof *todo), n_todo = 1;
     bool *is_listed = calloc(builder->n_rules, sizeof *is_listed);
@@ -87,6 +89,7 @@ bool automaton_make(Automaton *automaton, const GrammarBuilder *builder, Grammar
         return false;
     }
     find_classes(&made);
+    made.builder = NULL;
     *automaton = made;
     return true;
 }

@@ -34,7 +34,8 @@ typedef struct Automaton {
     uint32_t n_rules;
     uint32_t class_of[256]; /* bytes of one class are on the same edges everywhere */
     uint32_t n_classes;
-    uint64_t n_steps; /* that compiling took so far */
+    uint64_t n_steps;              /* that compiling took so far */
+    const GrammarBuilder *builder; /* while compiling */
 } Automaton;
 
 #define AUTOMATON_NO_STATE UINT32_MAX

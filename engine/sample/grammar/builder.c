@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     BLOCK_BYTES = 16 << 10,
@@ -18,13 +19,43 @@ enum {
     LAST_CODE = 0x10FFFF
 };
 
+/* Of this thread: a busy machine refuses no grammar. */
+static uint64_t cpu_usec(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
 bool grammar_builder_new(GrammarBuilder **ret_builder, Error *error)
 {
     GrammarBuilder *builder = calloc(1, sizeof *builder);
     if (!builder) return error_set(error, ERR_NO_MEMORY, "no memory for a grammar");
     arena_init(&builder->arena, BLOCK_BYTES, GRAMMAR_MAX_BYTES);
+    builder->deadline_cpu_usec = cpu_usec() + GRAMMAR_MAX_CPU_USEC;
     *ret_builder = builder;
     return true;
+}
+
+bool grammar_builder_new_within(const GrammarBuilder *other, GrammarBuilder **ret_builder, Error *error)
+{
+    if (!grammar_builder_new(ret_builder, error)) return false;
+    (*ret_builder)->deadline_cpu_usec = other->deadline_cpu_usec;
+    (*ret_builder)->cancelled = other->cancelled;
+    return true;
+}
+
+void grammar_builder_watch(GrammarBuilder *builder, const atomic_bool *cancelled)
+{
+    builder->cancelled = cancelled;
+}
+
+bool grammar_in_time(const GrammarBuilder *builder, Error *error)
+{
+    if (builder->cancelled && atomic_load_explicit(builder->cancelled, memory_order_relaxed))
+        return error_set(error, ERR_CANCELLED, "nobody waits for this grammar any more");
+    return cpu_usec() <= builder->deadline_cpu_usec ||
+           error_set(error, ERR_TOO_LARGE, "compiling takes more than %d s", GRAMMAR_MAX_CPU_USEC / 1000000);
 }
 
 void grammar_builder_free(GrammarBuilder *builder)
@@ -36,7 +67,18 @@ void grammar_builder_free(GrammarBuilder *builder)
     free(builder->nodes);
     free(builder->node_hashes);
     free(builder->rules);
+    free(builder->notes);
     free(builder);
+}
+
+void grammar_note(GrammarBuilder *builder, const char *what, const char *why)
+{
+    GrammarNote note = {arena_strdup(&builder->arena, what), arena_strdup(&builder->arena, why)};
+    if (note.what && note.why &&
+        array_reserve(&builder->notes, &builder->max_notes, (uint64_t)builder->n_notes + 1, UINT32_MAX, sizeof note))
+        builder->notes[builder->n_notes++] = note;
+    else
+        (void)grammar_fail(builder, ERR_NO_MEMORY, "no memory for a grammar's notes");
 }
 
 /* ---- failures ---- */

@@ -1,33 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/grammar/cache.h"
 
+#include "base/clock.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct Entry {
-    char *key; /* [n_key] kind, NUL, text */
-    size_t n_key, n_bytes;
+    GrammarKey key;
+    size_t n_bytes;
     Grammar *grammar; /* NULL: the place is free */
     uint64_t used;
 } Entry;
 
+typedef struct Failure {
+    GrammarKey key;
+    Error error;
+    uint64_t until_usec; /* 0: the place is free */
+} Failure;
+
 struct GrammarCache {
-    const Tokenizer *tokenizer;
-    size_t max_bytes;
+    GrammarCacheParams params;
     pthread_mutex_t lock; /* of all that follows */
     GrammarVocab *vocab;
     Entry entries[GRAMMAR_CACHE_MAX_GRAMMARS];
     size_t n_bytes;
     uint64_t clock;
+    Failure failures[GRAMMAR_CACHE_MAX_FAILURES];
+    uint32_t next_failure;
 };
 
-bool grammar_cache_new(const Tokenizer *tokenizer, size_t max_bytes, GrammarCache **ret_cache, Error *error)
+bool grammar_cache_new(const GrammarCacheParams *params, GrammarCache **ret_cache, Error *error)
 {
     GrammarCache *cache = calloc(1, sizeof *cache);
     if (!cache) return error_set(error, ERR_NO_MEMORY, "no memory for grammars");
-    cache->tokenizer = tokenizer;
-    cache->max_bytes = max_bytes;
+    cache->params = *params;
     pthread_mutex_init(&cache->lock, NULL);
     *ret_cache = cache;
     return true;
@@ -38,7 +46,6 @@ static void drop(GrammarCache *cache, Entry *entry)
     if (!entry->grammar) return;
     cache->n_bytes -= entry->n_bytes;
     grammar_release(entry->grammar);
-    free(entry->key);
     *entry = (Entry){0};
 }
 
@@ -51,16 +58,29 @@ void grammar_cache_free(GrammarCache *cache)
     free(cache);
 }
 
+static bool is_same(const GrammarKey *a, const GrammarKey *b)
+{
+    return !memcmp(a, b, sizeof *a);
+}
+
 /* ---- under the lock ---- */
 
-static Entry *find(GrammarCache *cache, const char *key, size_t n_key)
+static Entry *find(GrammarCache *cache, const GrammarKey *key)
 {
     for (size_t i = 0; i < GRAMMAR_CACHE_MAX_GRAMMARS; i++) {
         Entry *entry = &cache->entries[i];
-        if (!entry->grammar || entry->n_key != n_key || memcmp(entry->key, key, n_key)) continue;
+        if (!entry->grammar || !is_same(&entry->key, key)) continue;
         entry->used = ++cache->clock;
         return entry;
     }
+    return NULL;
+}
+
+static const Failure *find_failure(const GrammarCache *cache, const GrammarKey *key)
+{
+    uint64_t now = clock_now_usec();
+    for (size_t i = 0; i < GRAMMAR_CACHE_MAX_FAILURES; i++)
+        if (cache->failures[i].until_usec > now && is_same(&cache->failures[i].key, key)) return &cache->failures[i];
     return NULL;
 }
 
@@ -83,36 +103,61 @@ static Entry *oldest_taken(GrammarCache *cache)
     return found;
 }
 
-/* Takes the key if it is kept. What another thread has kept meanwhile takes the place of *grammar. */
-static bool keep(GrammarCache *cache, char *key, size_t n_key, Grammar **grammar)
+/* What another thread has kept meanwhile takes the place of *grammar. */
+static void keep(GrammarCache *cache, const GrammarKey *key, Grammar **grammar)
 {
-    size_t n_bytes = n_key + grammar_size_bytes(*grammar);
-    const Entry *same = find(cache, key, n_key);
+    size_t n_bytes = grammar_size_bytes(*grammar), max_bytes = cache->params.max_bytes;
+    const Entry *same = find(cache, key);
     if (same) {
         grammar_release(*grammar);
         *grammar = grammar_take(same->grammar);
-        return false;
+        return;
     }
-    if (n_bytes > cache->max_bytes) return false;
-    while (cache->n_bytes > cache->max_bytes - n_bytes) drop(cache, oldest_taken(cache));
+    if (n_bytes > max_bytes) return;
+    while (cache->n_bytes > max_bytes - n_bytes) drop(cache, oldest_taken(cache));
     Entry *entry = oldest(cache);
     drop(cache, entry);
-    *entry = (Entry){key, n_key, n_bytes, grammar_take(*grammar), ++cache->clock};
+    *entry = (Entry){*key, n_bytes, grammar_take(*grammar), ++cache->clock};
     cache->n_bytes += n_bytes;
-    return true;
+}
+
+/* What the text is to blame for, in the place of the oldest failure. */
+static void keep_failure(GrammarCache *cache, const GrammarKey *key, const Error *error)
+{
+    if (error->code != ERR_SCHEMA && error->code != ERR_TOO_LARGE) return;
+    cache->failures[cache->next_failure++ % GRAMMAR_CACHE_MAX_FAILURES] =
+        (Failure){*key, *error, clock_now_usec() + cache->params.failure_usec};
 }
 
 /* ---- from outside ---- */
 
-/* What is there already; true with NULL: nothing. */
-static bool look_up(GrammarCache *cache, const char *key, size_t n_key, Grammar **ret_grammar, Error *error)
+static bool make_key(const GrammarSource *source, GrammarKey *ret_key, Error *error)
+{
+    size_t n_kind = strlen(source->kind) + 1;
+    char *text = malloc(n_kind + source->n);
+    if (!text) return error_set(error, ERR_NO_MEMORY, "no memory for a grammar");
+    memcpy(text, source->kind, n_kind);
+    if (source->n) memcpy(text + n_kind, source->text, source->n);
+    sha256(text, n_kind + source->n, ret_key->digest);
+    free(text);
+    return true;
+}
+
+/* What is known already; true with NULL: nothing. */
+static bool look_up(GrammarCache *cache, const GrammarKey *key, Grammar **ret_grammar, Error *error)
 {
     bool ok = true;
     *ret_grammar = NULL;
     pthread_mutex_lock(&cache->lock);
-    Entry *entry = find(cache, key, n_key);
+    Entry *entry = find(cache, key);
+    const Failure *failure = entry ? NULL : find_failure(cache, key);
     if (entry) *ret_grammar = grammar_take(entry->grammar);
-    if (!cache->vocab) ok = grammar_vocab_of(cache->tokenizer, &cache->vocab, error);
+    if (failure) {
+        *error = failure->error;
+        ok = false;
+    } else if (!cache->vocab) {
+        ok = grammar_vocab_of(cache->params.tokenizer, &cache->vocab, error);
+    }
     pthread_mutex_unlock(&cache->lock);
     return ok;
 }
@@ -121,11 +166,8 @@ static bool build(const GrammarCache *cache, const GrammarSource *source, Gramma
 {
     GrammarBuilder *builder;
     GrammarNode root;
-    if (source->ret_unknown) {
-        *source->ret_unknown = true;
-        return error_set(error, ERR_BUSY, "this grammar is not compiled yet");
-    }
     if (!grammar_builder_new(&builder, error)) return false;
+    grammar_builder_watch(builder, source->cancelled);
     bool ok = source->build(source, builder, &root, error) &&
               grammar_compile(builder, root, cache->vocab, ret_grammar, error);
     grammar_builder_free(builder);
@@ -134,22 +176,23 @@ static bool build(const GrammarCache *cache, const GrammarSource *source, Gramma
 
 bool grammar_cache_get(GrammarCache *cache, const GrammarSource *source, Grammar **ret_grammar, Error *error)
 {
-    size_t n_kind = strlen(source->kind) + 1, n_key = n_kind + source->n;
-    char *key = malloc(n_key);
-    Grammar *grammar = NULL;
-    if (!key) return error_set(error, ERR_NO_MEMORY, "no memory for a grammar");
-    memcpy(key, source->kind, n_kind);
-    if (source->n) memcpy(key + n_kind, source->text, source->n);
-    bool ok = look_up(cache, key, n_key, &grammar, error), is_kept = false;
-    if (ok && !grammar) {
-        ok = build(cache, source, &grammar, error);
-        if (ok) {
-            pthread_mutex_lock(&cache->lock);
-            is_kept = keep(cache, key, n_key, &grammar);
-            pthread_mutex_unlock(&cache->lock);
-        }
+    GrammarKey key;
+    Grammar *grammar;
+    if (!make_key(source, &key, error) || !look_up(cache, &key, &grammar, error)) return false;
+    if (!grammar && source->ret_unknown) {
+        *source->ret_unknown = key;
+        return error_set(error, ERR_BUSY, "this grammar is not compiled yet");
     }
-    if (!is_kept) free(key);
-    if (ok) *ret_grammar = grammar;
-    return ok;
+    if (!grammar) {
+        bool ok = build(cache, source, &grammar, error);
+        pthread_mutex_lock(&cache->lock);
+        if (ok)
+            keep(cache, &key, &grammar);
+        else
+            keep_failure(cache, &key, error);
+        pthread_mutex_unlock(&cache->lock);
+        if (!ok) return false;
+    }
+    *ret_grammar = grammar;
+    return true;
 }

@@ -8,6 +8,9 @@ struct Grammar {
     atomic_uint n_refs;
     Automaton automaton;
     const GrammarVocab *vocab;
-    uint32_t start; /* the state where a text begins */
-    Run run;        /* whose matchers run: theirs, one thread's at a time */
+    uint32_t start;     /* the state where a text begins */
+    Run run;            /* whose matchers run: theirs, one thread's at a time */
+    GrammarNote *notes; /* [n_notes], and behind them their texts */
+    uint32_t n_notes;
+    size_t note_bytes;
 };

@@ -7,17 +7,19 @@
  */
 #pragma once
 #include "base/error.h"
+#include <stdatomic.h>
 #include <stdint.h>
 
 enum {
-    GRAMMAR_MAX_NODES = 1 << 18,  /* of a builder */
-    GRAMMAR_MAX_RULES = 1 << 14,  /* of a builder */
-    GRAMMAR_MAX_EDGES = 1 << 20,  /* of an automaton that is a node */
-    GRAMMAR_MAX_REPEATS = 10000,  /* of {min,max}: each repeat is states of its own */
-    GRAMMAR_MAX_STATES = 1 << 17, /* of the automata of all rules */
-    GRAMMAR_MAX_STEPS = 8000000,  /* of compiling */
-    GRAMMAR_MAX_DEPTH = 200,      /* of nodes in nodes within a rule; rules in rules have no such limit */
-    GRAMMAR_MAX_BYTES = 64 << 20, /* of a builder */
+    GRAMMAR_MAX_NODES = 1 << 18,    /* of a builder */
+    GRAMMAR_MAX_RULES = 1 << 14,    /* of a builder */
+    GRAMMAR_MAX_EDGES = 1 << 20,    /* of an automaton that is a node */
+    GRAMMAR_MAX_REPEATS = 10000,    /* of {min,max}: each repeat is states of its own */
+    GRAMMAR_MAX_STATES = 1 << 17,   /* of the automata of all rules */
+    GRAMMAR_MAX_STEPS = 8000000,    /* of compiling */
+    GRAMMAR_MAX_CPU_USEC = 3000000, /* of the thread, from the builder to the compiled grammar */
+    GRAMMAR_MAX_DEPTH = 200,        /* of nodes in nodes within a rule; rules in rules have no such limit */
+    GRAMMAR_MAX_BYTES = 64 << 20,   /* of a builder */
     GRAMMAR_MAX_PLACE_BYTES = 160,
 };
 
@@ -32,7 +34,13 @@ typedef uint32_t GrammarRule;
 #define GRAMMAR_FAILED UINT32_MAX
 
 LW_CHECK bool grammar_builder_new(GrammarBuilder **ret_builder, Error *error);
+/* One to try something in: it has the time that is left to the other one, and ends with it. */
+LW_CHECK bool grammar_builder_new_within(const GrammarBuilder *other, GrammarBuilder **ret_builder, Error *error);
 void grammar_builder_free(GrammarBuilder *builder); /* and all its nodes; NULL is fine */
+/* Compiling fails with ERR_CANCELLED soon after *cancelled is true; borrowed, any thread may set it. */
+void grammar_builder_watch(GrammarBuilder *builder, const atomic_bool *cancelled);
+/* false: the time is over (ERR_TOO_LARGE), or nobody wants it any more. Asks the system: not for each byte. */
+LW_CHECK bool grammar_in_time(const GrammarBuilder *builder, Error *error);
 /* Where in its source the author is; errors from here on begin with it: "rule 'x', offset 12", "#/properties/a". */
 void grammar_at(GrammarBuilder *builder, const char *fmt, ...) LW_PRINTF(2, 3);
 /* For authors: the first failure is kept, with the place. Returns GRAMMAR_FAILED. */
@@ -103,6 +111,12 @@ GrammarNode grammar_ref(GrammarBuilder *builder, GrammarRule rule);
 
 /* ---- compiled ---- */
 
+/* What whoever asked for a grammar is to be told of it. */
+typedef struct GrammarNote {
+    const char *what, *why;
+} GrammarNote;
+void grammar_note(GrammarBuilder *builder, const char *what, const char *why);
+
 typedef struct Grammar Grammar;
 typedef struct GrammarVocab GrammarVocab; /* vocab.h */
 
@@ -116,5 +130,6 @@ LW_CHECK bool grammar_compile(GrammarBuilder *builder, GrammarNode root, const G
 Grammar *grammar_take(Grammar *grammar);
 void grammar_release(Grammar *grammar);                    /* NULL is fine */
 const GrammarVocab *grammar_vocab(const Grammar *grammar); /* NULL: none */
-size_t grammar_size_bytes(const Grammar *grammar);         /* with all that its matchers may come to remember */
+const GrammarNote *grammar_notes(const Grammar *grammar, uint32_t *ret_n);
+size_t grammar_size_bytes(const Grammar *grammar); /* with all that its matchers may come to remember */
 uint32_t grammar_n_states(const Grammar *grammar);

@@ -67,7 +67,11 @@ struct GrammarBuilder {
     IdTable by_name;
     uint32_t n_fresh; /* names given by grammar_rule_new */
     char place[GRAMMAR_MAX_PLACE_BYTES];
-    Error error; /* the first one */
+    Error error;        /* the first one */
+    GrammarNote *notes; /* [n_notes] */
+    uint32_t n_notes, max_notes;
+    uint64_t deadline_cpu_usec;
+    const atomic_bool *cancelled; /* or NULL */
 };
 
 uint32_t hash_bytes(uint32_t hash, const void *bytes, size_t n);

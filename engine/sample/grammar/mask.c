@@ -356,7 +356,7 @@ static bool warm_rule(Warmth *warmth, uint32_t state, uint32_t rule, uint32_t de
     return true;
 }
 
-bool mask_warm(Run *run, Error *error)
+bool mask_warm(Run *run, const GrammarBuilder *builder, Error *error)
 {
     const Automaton *automaton = run->automaton;
     Warmth warmth = {.run = run};
@@ -371,9 +371,9 @@ bool mask_warm(Run *run, Error *error)
     for (uint32_t state = 0; ok && state < automaton->n_states; state++) {
         if (run->masks.n_visited > MASK_WARM_NODES || run->masks.top_bytes > RUN_MAX_TOP_BYTES / 2) break;
         if (automaton->alike[state] == state && reads_much(automaton, state))
-            ok = warm_rule(&warmth, state, automaton->rule_of[state], 0, error);
+            ok = grammar_in_time(builder, error) && warm_rule(&warmth, state, automaton->rule_of[state], 0, error);
     }
     free(warmth.words);
     free(warmth.caller);
-    return ok || error->code != ERR_NO_MEMORY;
+    return ok || (error->code != ERR_NO_MEMORY && error->code != ERR_CANCELLED); /* what is too much comes later */
 }

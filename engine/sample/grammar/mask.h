@@ -23,5 +23,5 @@ enum {
  * ways there that the mask would take too long.
  */
 LW_CHECK bool mask_of(Run *run, uint32_t spot, const uint64_t **ret_words, uint32_t *ret_n, Error *error);
-/* What takes long, as far as it can be known without a text. */
-LW_CHECK bool mask_warm(Run *run, Error *error);
+/* What takes long, as far as it can be known without a text; builder: knows when to give up. */
+LW_CHECK bool mask_warm(Run *run, const GrammarBuilder *builder, Error *error);

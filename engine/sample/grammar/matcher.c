@@ -131,6 +131,17 @@ bool matcher_may_end(const GrammarMatcher *matcher)
     return spot_of(matcher)->may_end;
 }
 
+bool matcher_may_end_by(GrammarMatcher *matcher, uint32_t id, bool *ret_may, Error *error)
+{
+    Run *run = &matcher->grammar->run;
+    RunUser ahead;
+    run_join(run, &ahead, matcher->at.spot);
+    bool goes_on = try_step(run, &ahead, step_token, &id, error);
+    *ret_may = goes_on && run->spots[ahead.spot].may_end;
+    run_leave(&ahead);
+    return goes_on || error->code == ERR_INVALID;
+}
+
 bool matcher_is_over(const GrammarMatcher *matcher)
 {
     return spot_of(matcher)->n == 0;

@@ -23,6 +23,8 @@ LW_CHECK bool matcher_reset(GrammarMatcher *matcher, Error *error); /* to the be
 LW_CHECK bool matcher_push_bytes(GrammarMatcher *matcher, const uint8_t *bytes, size_t n, Error *error);
 LW_CHECK bool matcher_push_token(GrammarMatcher *matcher, uint32_t id, Error *error);
 bool matcher_may_end(const GrammarMatcher *matcher);
+/* May the text end behind this token? */
+LW_CHECK bool matcher_may_end_by(GrammarMatcher *matcher, uint32_t id, bool *ret_may, Error *error);
 /* Nothing may follow: the text is whole. */
 bool matcher_is_over(const GrammarMatcher *matcher);
 /* The bytes that must come next, whatever comes, at most max; *ret_n of them into out. The matcher stays. */

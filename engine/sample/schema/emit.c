@@ -156,7 +156,7 @@ bool emit_all(Nodes *nodes, SchemaNode *root, GrammarBuilder *builder, GrammarNo
     GrammarNode text;
     if (!emit_node(&emit, root, &text)) return false;
     for (uint32_t i = 0; i < emit.n_queued; i++)
-        if (!emit_rule(&emit, emit.queue[i])) return false;
+        if (!nodes_spend(nodes, 16) || !emit_rule(&emit, emit.queue[i])) return false;
     if (!grammar_is_sound(builder, nodes->error)) return false;
     *ret_text = text;
     return true;

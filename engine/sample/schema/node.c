@@ -8,10 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-void nodes_init(Nodes *nodes, SchemaDocument *document, const SchemaOptions *options, Arena *arena, Error *error)
+void nodes_init(Nodes *nodes, SchemaDocument *document, const SchemaOptions *options, const GrammarBuilder *builder,
+                Arena *arena, Error *error)
 {
     *nodes = (Nodes){.arena = arena, .document = document, .options = options, .error = error};
-    sets_init(&nodes->sets, arena, error);
+    sets_init(&nodes->sets, builder, arena, error);
 }
 
 /* ---- errors and limits ---- */

@@ -133,7 +133,9 @@ typedef struct Nodes {
     Error *error;
 } Nodes;
 
-void nodes_init(Nodes *nodes, SchemaDocument *document, const SchemaOptions *options, Arena *arena, Error *error);
+/* builder: knows when to give up. */
+void nodes_init(Nodes *nodes, SchemaDocument *document, const SchemaOptions *options, const GrammarBuilder *builder,
+                Arena *arena, Error *error);
 /* The node of these parts, in any order; it is filled later. */
 LW_CHECK bool nodes_get(Nodes *nodes, const Part *parts, uint32_t n, SchemaNode **ret_node);
 /* Fills a node now; those that it refers to later. */

@@ -28,7 +28,7 @@ static bool compile(const cJSON *schema, const SchemaOptions *options, Arena *ar
     Nodes *nodes = arena_alloc(arena, sizeof *nodes);
     if (!nodes) return error_set(error, ERR_NO_MEMORY, "no memory for a schema");
     if (!schema_document_open(schema, arena, &document, error)) return false;
-    nodes_init(nodes, document, options, arena, error);
+    nodes_init(nodes, document, options, builder, arena, error);
     if (!nodes_get(nodes, &(Part){PART_SCHEMA, schema}, 1, &root) || !nodes_settle(nodes)) return false;
     if (!root->is_satisfiable) {
         if (ret_is_empty) *ret_is_empty = true;

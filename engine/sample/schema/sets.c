@@ -1,25 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/schema/sets.h"
 
-#include <time.h>
-
-/* Of this thread: a busy machine refuses no schema. */
-static uint64_t cpu_usec(void)
+void sets_init(Sets *sets, const GrammarBuilder *builder, Arena *arena, Error *error)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
-void sets_init(Sets *sets, Arena *arena, Error *error)
-{
-    *sets = (Sets){.arena = arena, .deadline_cpu_usec = cpu_usec() + SETS_MAX_CPU_USEC, .error = error};
+    *sets = (Sets){.arena = arena, .builder = builder, .error = error};
 }
 
 bool sets_in_time(const Sets *sets)
 {
-    return cpu_usec() <= sets->deadline_cpu_usec ||
-           error_set(sets->error, ERR_TOO_LARGE, "the schema takes more than %d s", SETS_MAX_CPU_USEC / 1000000);
+    return grammar_in_time(sets->builder, sets->error);
 }
 
 static bool made(const Sets *sets, const Dfa **kept, bool (*make)(Arena *arena, const Dfa **ret_dfa, Error *error),

@@ -4,6 +4,7 @@
  * thread at a time.
  */
 #pragma once
+#include "engine/sample/grammar/grammar.h"
 #include "engine/sample/schema/dfa.h"
 #include "engine/sample/schema/number.h"
 
@@ -36,8 +37,6 @@ typedef struct Scalars {
     const Dfa *strings; /* NULL: all of them */
 } Scalars;
 
-enum { SETS_MAX_CPU_USEC = 3000000 }; /* of the thread, for one schema */
-
 typedef struct KnownNumbers {
     NumberLimit limit;
     bool is_factor; /* multiples of the limit's value */
@@ -47,20 +46,20 @@ typedef struct KnownNumbers {
 
 enum { SETS_CUT_SLOTS = 256 };
 
-/* Automata that are made when they are first needed, and when to give up. */
+/* Automata that are made when they are first needed. */
 typedef struct Sets {
     Arena *arena;
     const Dfa *all_numbers, *integers, *all_strings, *plain_numbers, *short_numbers;
     KnownNumbers *known;
     struct {
         const Dfa *a, *b, *both;
-    } cuts[SETS_CUT_SLOTS]; /* the last ones, by a hash */
-    uint64_t deadline_cpu_usec;
+    } cuts[SETS_CUT_SLOTS];        /* the last ones, by a hash */
+    const GrammarBuilder *builder; /* knows when to give up */
     Error *error;
 } Sets;
 
-void sets_init(Sets *sets, Arena *arena, Error *error);
-LW_CHECK bool sets_in_time(const Sets *sets); /* ERR_TOO_LARGE when it takes too long */
+void sets_init(Sets *sets, const GrammarBuilder *builder, Arena *arena, Error *error);
+LW_CHECK bool sets_in_time(const Sets *sets); /* grammar_in_time */
 LW_CHECK bool sets_all_numbers(Sets *sets, const Dfa **ret_dfa);
 LW_CHECK bool sets_integers(Sets *sets, const Dfa **ret_dfa);
 LW_CHECK bool sets_all_strings(Sets *sets, const Dfa **ret_dfa);

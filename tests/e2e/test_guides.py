@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How grammars get compiled: for how long, for whom, how often; and what is told of those that are not followed."""
+import concurrent.futures
+import json
+import time
+
+import pytest
+
+import longwave_server
+
+CHAT = "/v1/chat/completions"
+ASK = [{"role": "user", "content": "Hi"}]
+COMPILES = "longwave_grammar_compiles_total"
+
+
+def automaton(n, salt):
+    """A schema that takes a while: what its patterns have in common is looked for, two by two."""
+    return {"type": "object", "properties": {
+        f"p{i}": {"allOf": [{"pattern": f"^(a|b)*a(a|b){{10}}c{salt}{i}"}, {"pattern": f"(b|a){{9}}c{salt}{i}$"}]} for i in range(n)}}
+
+
+def tool(name, parameters, **more):
+    return {"type": "function", "function": {"name": name, "parameters": parameters, **more}}
+
+
+def asking(schema):
+    return {"messages": ASK, "max_tokens": 4,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """With a counter of compilations that nobody else moves, and room for many tools."""
+    path = longwave_server.make_tiny_model(tmp_path_factory.mktemp("models") / "tiny.gguf", "context=65536")
+    server = longwave_server.Server(path, "--alias", "tiny")
+    yield server
+    assert server.stop() == 0
+
+
+def test_who_asks_for_the_same_waits_for_one_compilation(server):
+    before = server.metric(COMPILES)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: server.post(CHAT, asking(automaton(12, "s")))[0], range(8)))
+    assert answers == [200] * 8
+    assert server.metric(COMPILES) == before + 1
+
+
+def test_what_is_too_much_is_refused_at_once_the_next_time(server):
+    too_much, before = automaton(900, "t"), server.metric(COMPILES)
+    start = time.monotonic()
+    first = server.error(CHAT, asking(too_much))
+    took = time.monotonic() - start
+    assert first[0] == 400 and first[1]["code"] == "too_large" and took > 1
+    start = time.monotonic()
+    assert server.error(CHAT, asking(too_much)) == first
+    assert time.monotonic() - start < took / 2
+    assert server.metric(COMPILES) == before + 1
+
+
+def test_compiling_ends_when_the_client_leaves(server):
+    before = server.metric(COMPILES)
+    with server.open_post(CHAT, asking(automaton(900, "u"))):
+        time.sleep(0.5)
+        assert server.metric(COMPILES) == before
+    server.wait_metric(COMPILES, lambda n: n == before + 1, timeout=1.5)  # it would have gone on for three seconds of computing
+    assert server.post(CHAT, asking(automaton(3, "v")))[0] == 200
+
+
+def test_tools_have_one_time_together(server):
+    """Each of them would take less than the limit."""
+    tools = [tool(f"f{i}", automaton(40, f"w{i}x")) for i in range(40)]
+    status, error = server.error(CHAT, {"messages": ASK, "tools": tools, "tool_choice": "required"})
+    assert status == 400 and error["code"] == "too_large" and "more than 3 s" in error["message"], error
+    assert server.post(CHAT, {"messages": ASK, "tools": tools[:1], "tool_choice": "required", "max_tokens": 4})[0] == 200
+
+
+LENIENT = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+
+
+@pytest.mark.parametrize("stream", (False, True))
+def test_a_tool_whose_schema_is_not_followed_is_told(server, stream):
+    body = {"messages": ASK, "max_tokens": 4, "tools": [tool("fine", {"type": "object"}), tool("odd", LENIENT)]}
+    for _ in range(2):  # compiled, and kept
+        about = server.frames(CHAT, body)[-1]["longwave"] if stream else server.post(CHAT, body)[1]["longwave"]
+        assert [one["name"] for one in about["tools_unconstrained"]] == ["odd"]
+        assert "uniqueItems" in about["tools_unconstrained"][0]["reason"]
+    body["tools"].pop()
+    assert "tools_unconstrained" not in server.post(CHAT, body)[1]["longwave"]
+
+
+@pytest.mark.parametrize("more, choice", (({"strict": True}, "auto"), ({}, "required"),
+                                          ({}, {"type": "function", "function": {"name": "odd"}})))
+def test_where_it_has_to_be_followed_it_is_refused(server, more, choice):
+    status, error = server.error(CHAT, {"messages": ASK, "tool_choice": choice, "tools": [tool("odd", LENIENT, **more)]})
+    assert status == 400 and error["code"] == "invalid_schema" and error["param"] == "tools[0].function.parameters"
+    assert more or "uniqueItems" in error["message"]
+
+
+@pytest.mark.parametrize("kind", ("string", ["object", "null"], None, 3, []))
+def test_parameters_are_an_object(server, kind):
+    status, error = server.error(CHAT, {"messages": ASK, "tools": [tool("f", {"type": kind})]})
+    assert status == 400 and error["param"] == "tools[0].function.parameters.type"
+
+
+@pytest.mark.parametrize("field, value", (("grammar", 'root ::= "a"'), ("regex", "a"), ("choice", ["a"]), ("guided_json", {})))
+def test_nothing_is_left_out_where_calls_have_to_come(server, field, value):
+    body = {"messages": ASK, "tools": [tool("f", {"type": "object"})], "max_tokens": 4, field: value}
+    status, error = server.error(CHAT, {**body, "tool_choice": "required"})
+    assert status == 400 and error["param"] == field and "tool_choice" in error["message"]
+    assert server.post(CHAT, body)[0] == 200
+
+
+def test_end_tokens_within_a_grammar(server):
+    """An answer does not end where the grammar goes on, whoever wrote that token there."""
+    end = server.post("/tokenize", {"content": "<|im_end|>", "parse_special": True})[1]["tokens"]
+    assert len(end) == 1
+    status, error = server.error(CHAT, {"messages": ASK, "grammar": f'root ::= <[{end[0]}]> "ab"'})
+    assert status == 400 and error["code"] == "invalid_schema"
+    status, answer = server.post(CHAT, {"messages": ASK, "grammar": f'root ::= "ab" <[{end[0]}]>'})
+    assert status == 200 and answer["choices"][0]["message"]["content"] == "ab" and answer["choices"][0]["finish_reason"] == "stop"
