@@ -179,7 +179,8 @@ static bool read_keys(Auth *auth, FILE *file, const char *path, Error *error)
         if (!*start || *start == '#') continue;
         if (!read_line(auth, line, error)) return error_prefix(error, "%.200s line %u", path, number);
     }
-    return true;
+    return !ferror(file) ||
+           error_set_param(error, ERR_IO, "api_key_file", "cannot read '%.200s': %s", path, strerror(errno));
 }
 
 /* "credential:NAME" is a file that the service manager passes (LoadCredential= of systemd). */

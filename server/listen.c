@@ -77,6 +77,19 @@ uint16_t listen_port(int fd)
     return address.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&address)->sin_port) : 0;
 }
 
+bool listen_is_local(int fd)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t n = sizeof address;
+    if (getsockname(fd, (struct sockaddr *)&address, &n)) return false;
+    if (address.ss_family == AF_INET6) {
+        const struct in6_addr *own = &((struct sockaddr_in6 *)&address)->sin6_addr;
+        return IN6_IS_ADDR_LOOPBACK(own) || (IN6_IS_ADDR_V4MAPPED(own) && own->s6_addr[12] == IN_LOOPBACKNET);
+    }
+    if (address.ss_family != AF_INET) return true;
+    return ntohl(((struct sockaddr_in *)&address)->sin_addr.s_addr) >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
+}
+
 bool listen_open(const char *host, uint16_t port, int *ret_fd, uint16_t *ret_port, Error *error)
 {
     const char *path = unix_path(host);

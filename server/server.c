@@ -161,6 +161,7 @@ static bool start_http(Server *server, Error *error)
     const ServerParams *params = &server->params;
     int fd = params->listen_fd;
     if (fd < 0 && !listen_open(params->host, params->port, &fd, &server->port, error)) return false;
+    server->is_local = listen_is_local(fd);
     HttpParams http = {
         .loop = params->loop,
         .listen_fd = fd,
@@ -204,6 +205,12 @@ static void start_handles(Server *server)
     heartbeat_start(server);
 }
 
+static void warn_if_open(const Server *server)
+{
+    if (!server->is_local && !auth_account(server->auth, 0))
+        log_warn("there is no API key: whoever reaches the address that this server listens on may use it");
+}
+
 static bool load_access(const ServerAccess *access, Auth **ret_auth, Cors **ret_cors, Error *error)
 {
     Auth *auth;
@@ -227,10 +234,12 @@ bool server_start(const ServerParams *params, Server **ret_server, Error *error)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write alone */
     if (!load_access(&params->access, &server->auth, &server->cors, error)) goto fail;
+    server->is_local = listen_is_local(params->listen_fd);
     if (params->listen_fd >= 0)
         server->port = listen_port(params->listen_fd); /* whoever connects waits until there is an answer */
     else if (!start_http(server, error))
         goto fail;
+    warn_if_open(server);
     start_handles(server);
     *ret_server = server;
     return true;
@@ -290,6 +299,7 @@ bool server_reload(Server *server, const ServerLimits *limits, const ServerAcces
     server->auth = auth;
     server->cors = cors;
     server->limits = *limits;
+    warn_if_open(server);
     if (!server->worker) return true;
     worker_set_queue(server->worker, limits->max_queue, limits->max_queue_tokens);
     worker_set_stall(server->worker, limits->max_stall_ms);

@@ -28,6 +28,7 @@ struct Server {
     Cors *cors;
     uint16_t port;
     uint64_t start_unix;
+    bool is_local; /* the address that it listens on */
     HttpDaemon *http;
     ServerPhase phase;
     const ServedModel *model; /* NULL while loading, then immutable */

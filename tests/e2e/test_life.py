@@ -39,6 +39,13 @@ def test_health_is_quick_while_the_engine_works(smollm2):
     assert slowest < 0.5
 
 
+@pytest.mark.parametrize("options", [["--host", "127.0.0.1"], ["--host", "0.0.0.0"], ["--host", "0.0.0.0", "--api-key", "x"]])
+def test_who_is_open_to_the_network_is_told(tiny_path, tmp_path, options):
+    server = longwave_server.Server(tiny_path, "--log-format", "json", *options, log=tmp_path / "log")
+    assert len(server.log_lines("there is no API key")) == (options[-1] == "0.0.0.0")
+    assert server.stop() == 0
+
+
 def test_a_drain_ends_open_answers_first(tiny_path):
     server = longwave_server.Server(tiny_path)
     s = server.open_post(COMPLETIONS, {"prompt": "the", "max_tokens": 3000, "ignore_eos": True, "stream": True})

@@ -67,6 +67,8 @@ def test_alert_rules_ask_for_what_there_is(smollm2):
     rules = (RULES / "longwave_rules.yml").read_text(encoding="utf-8")
     asked = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\b(?:vllm:|longwave_)\w+", rules)}
     assert len(asked) >= 8 and asked <= names, asked - names
+    reasons = {reason for found in re.findall(r'reason=~?"([^"]+)"', rules) for reason in found.split("|")}
+    assert len(reasons) >= 7 and all(f'reason="{reason}"}}' in page for reason in reasons), reasons
 
 
 def test_the_process_tells_of_itself(smollm2):

@@ -46,6 +46,15 @@ static AuthGrant grant_of(const Auth *auth, const char *header)
     return grant;
 }
 
+Test(auth, what_cannot_be_read_is_no_file_without_keys)
+{
+    Auth *auth;
+    Error error;
+    cr_expect_not(auth_load("/tmp", NULL, &auth, &error));
+    cr_expect(eq(str, error.param, "api_key_file"));
+    cr_expect(strstr(error.text, "Is a directory") != NULL, "%s", error.text);
+}
+
 Test(auth, without_keys_everyone_may_do_everything)
 {
     Auth *auth;

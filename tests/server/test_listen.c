@@ -22,6 +22,28 @@ Test(listen, a_free_port_is_told_and_then_taken)
     close(fd);
 }
 
+Test(listen, what_others_reach_is_not_local)
+{
+    static const struct {
+        const char *host;
+        bool is_local;
+    } cases[] = {{"127.0.0.1", true}, {"127.3.2.1", true},         {"::1", true}, {"0.0.0.0", false},
+                 {"::", false},       {"::ffff:127.0.0.1", true}, {"unix:/tmp/lw-listen-local", true}};
+    Error error;
+    int fd;
+    uint16_t port;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!listen_open(cases[i].host, 0, &fd, &port, &error)) {
+            cr_expect(strchr(cases[i].host, ':') != NULL, "%s", error.text); /* a machine without IPv6 */
+            continue;
+        }
+        cr_expect_eq(listen_is_local(fd), cases[i].is_local, "%s", cases[i].host);
+        close(fd);
+        listen_remove(cases[i].host);
+    }
+    cr_expect_not(listen_is_local(-1));
+}
+
 Test(listen, hosts_that_are_wrong_are_named)
 {
     Error error;
