@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/chat_answer.h"
+
+#include "engine/sample/schema/kinds.h"
 #include "server/generation.h"
 
 #include <stdio.h>
@@ -10,20 +12,21 @@ static bool no_memory(Error *error)
     return error_set(error, ERR_NO_MEMORY, "no memory for the tools");
 }
 
-/* The parameters of a function whose type is "string" and nothing else. */
-static bool list_texts(Arena *arena, const cJSON *tool, ToolSpec *spec, Error *error)
+/* Of which kinds a function's parameters are, as far as its form of calls does not tell. */
+static bool list_kinds(const AnswerStyle *style, Arena *arena, const cJSON *tool, ToolSpec *spec, Error *error)
 {
+    static const cJSON anything = {.type = cJSON_Object};
     const cJSON *parameters = json_member(json_member(tool, "function"), "parameters");
-    const cJSON *properties = parameters ? json_member(parameters, "properties") : NULL;
-    const char **texts = arena_array(arena, properties ? (size_t)cJSON_GetArraySize(properties) : 0, sizeof *texts);
-    if (!texts) return no_memory(error);
-    for (const cJSON *one = cJSON_IsObject(properties) ? properties->child : NULL; one; one = one->next) {
-        const cJSON *type = cJSON_IsObject(one) ? json_member(one, "type") : NULL;
-        if (!cJSON_IsString(type) || strcmp(type->valuestring, "string")) continue;
-        texts[spec->n_texts] = arena_strdup(arena, one->string);
-        if (!texts[spec->n_texts++]) return no_memory(error);
+    if (style->format->body != CALL_TAGS) return true;
+    if (!schema_member_kinds(parameters ? parameters : &anything, arena, &spec->kinds, error)) return false;
+    MemberKinds *own = arena_array(arena, spec->kinds.n, sizeof *own);
+    if (!own) return no_memory(error);
+    for (uint32_t i = 0; i < spec->kinds.n; i++) {
+        own[i] = spec->kinds.members[i];
+        own[i].name = arena_strdup(arena, own[i].name);
+        if (!own[i].name) return no_memory(error);
     }
-    spec->texts = texts;
+    spec->kinds.members = own;
     return true;
 }
 
@@ -36,7 +39,7 @@ static bool list_tools(Arena *arena, const ApiTools *tools, AnswerPlan *plan, Er
         ToolSpec *spec = &specs[plan->n_tools++];
         spec->name = arena_strdup(arena, api_tool_name(tool));
         if (!spec->name) return no_memory(error);
-        if (!list_texts(arena, tool, spec, error)) return false;
+        if (!list_kinds(plan->style, arena, tool, spec, error)) return false;
     }
     plan->tools = specs;
     plan->max_calls = tools->one_call || tools->choice == TOOLS_NAMED;

@@ -36,8 +36,8 @@ bool answer_parser_new(const AnswerPlan *plan, AnswerParser **ret_parser, Error 
     if (!parser) return error_set(error, ERR_NO_MEMORY, "no memory for a parser of answers");
     parser->plan = parser->call.plan = plan;
     parser->mode = plan->splits_reasoning && plan->begins_in_reasoning ? MODE_REASONING : MODE_START;
-    Buffer *buffers[] = {&parser->held,      &parser->raw,       &parser->since,
-                         &parser->call.word, &parser->call.name, &parser->call.held};
+    Buffer *buffers[] = {&parser->held,      &parser->raw,       &parser->since,      &parser->call.word,
+                         &parser->call.name, &parser->call.held, &parser->call.unread};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) buffer_init(buffers[i], MAX_HELD_BYTES);
     *ret_parser = parser;
     return true;
@@ -52,6 +52,7 @@ void answer_parser_free(AnswerParser *parser)
     buffer_done(&parser->call.word);
     buffer_done(&parser->call.name);
     buffer_done(&parser->call.held);
+    buffer_done(&parser->call.unread);
     free(parser);
 }
 
@@ -116,6 +117,7 @@ static void begin_call(AnswerParser *parser, bool is_marked)
 {
     buffer_clear(&parser->raw);
     buffer_clear(&parser->since);
+    if (drops_blanks(parser)) drop(parser, parser->n_blank);
     parser->mode = MODE_CALL;
     tool_call_begin(&parser->call, parser->plan->style->format->body);
     parser->call.since = is_marked ? NULL : &parser->since;
@@ -135,7 +137,7 @@ static void open_call(AnswerParser *parser, AnswerMark mark)
     tell(parser, n_told);
     parser->n_blank -= n_told;
     begin_call(parser, true);
-    if (mark == MARK_CALL_ALSO) tool_call_begin_xml_name(&parser->call);
+    if (mark == MARK_CALL_ALSO) tool_call_begin_name(&parser->call);
     buffer_clear(&parser->held);
     parser->n_blank = 0;
 }
@@ -245,6 +247,16 @@ static void give_up(AnswerParser *parser)
     buffer_clear(&parser->raw);
 }
 
+/* What the call looked at and left: no more than a mark. */
+static void feed_unread(AnswerParser *parser)
+{
+    char bytes[ANSWER_MARK_MAX_BYTES];
+    size_t n = parser->call.unread.n < sizeof bytes ? parser->call.unread.n : sizeof bytes;
+    if (n) memcpy(bytes, parser->call.unread.data, n);
+    buffer_clear(&parser->call.unread);
+    for (size_t i = 0; i < n; i++) feed(parser, bytes[i]);
+}
+
 static void feed_call(AnswerParser *parser, char byte)
 {
     ToolCall *call = &parser->call;
@@ -263,6 +275,7 @@ static void feed_call(AnswerParser *parser, char byte)
         give_up(parser);
     else if (step != CALL_MORE)
         end_call(parser);
+    if (step == CALL_BEFORE) feed_unread(parser);
     if (!is_taken) feed(parser, byte);
 }
 
@@ -297,10 +310,21 @@ bool answer_parser_push(AnswerParser *parser, const char *text, size_t n, Answer
     return answer_parts_end(parts, error);
 }
 
+/* Behind a call of a list blanks are nobody's; all else is content. */
+static void end_unnamed(AnswerParser *parser)
+{
+    size_t n = 0;
+    while (n < parser->raw.n && tool_call_is_blank(parser->raw.data[n])) n++;
+    if (parser->call.tool && n == parser->raw.n)
+        end_call(parser);
+    else
+        give_up(parser);
+}
+
 bool answer_parser_finish(AnswerParser *parser, AnswerParts *parts, Error *error)
 {
     parser->parts = parser->call.parts = parts;
-    if (parser->mode == MODE_CALL && !parser->call.is_named) give_up(parser);
+    if (parser->mode == MODE_CALL && !parser->call.is_named) end_unnamed(parser);
     /* Blanks at the end of reasoning would have gone with its mark; half an end mark of a call is no content. */
     bool is_nothing = parser->mode == MODE_CALLED || parser->mode == MODE_OVER;
     bool is_blank = parser->held.n == parser->n_blank;

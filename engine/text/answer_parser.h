@@ -7,12 +7,12 @@
 #pragma once
 #include "engine/text/answer_parts.h"
 #include "engine/text/answer_style.h"
+#include "engine/text/value_kinds.h"
 
 /* A function that may be called. */
 typedef struct ToolSpec {
     const char *name;
-    const char *const *texts; /* [n_texts] the parameters that are strings and nothing else, by name */
-    uint32_t n_texts;
+    ObjectKinds kinds; /* of its parameters; CALL_TAGS */
 } ToolSpec;
 
 enum { TOOL_NAME_MAX_BYTES = 128 };

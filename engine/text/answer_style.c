@@ -4,11 +4,40 @@
 #include <stdio.h>
 #include <string.h>
 
+static const ToolTags function_tags = {.before_name = "<function=",
+                                       .behind_name = ">",
+                                       .before_key = "<parameter=",
+                                       .behind_key = ">",
+                                       .before_value = "",
+                                       .behind_value = "</parameter>",
+                                       .end = "</function>",
+                                       .has_lines = true};
+static const ToolTags argument_tags = {.before_name = "",
+                                       .behind_name = "",
+                                       .before_key = "<arg_key>",
+                                       .behind_key = "</arg_key>",
+                                       .before_value = "<arg_value>",
+                                       .behind_value = "</arg_value>",
+                                       .end = ""};
+static const ToolSection counted_section = {
+    .prefix = "functions.", .head = "", .neck = "%", .tail = "", .between = "", .counts = true};
+static const ToolSection fenced_section = {
+    .prefix = "", .head = "function%", .neck = "\n```json\n", .tail = "\n```", .between = "\n"};
+static const ToolSection plain_section = {.prefix = "", .head = "", .neck = "%", .tail = "", .between = ""};
+
+#define DEEPSEEK_MARKS                                                                                                 \
+    {                                                                                                                  \
+        [MARK_CALL] = "<｜tool▁calls▁begin｜>", [MARK_CALL_END] = "<｜tool▁calls▁end｜>",                              \
+        [MARK_ITEM] = "<｜tool▁call▁begin｜>", [MARK_ITEM_END] = "<｜tool▁call▁end｜>",                                \
+        [MARK_ARGUMENTS] = "<｜tool▁sep｜>"                                                                        \
+    }
+
 /* The first row whose signs a template shows is its format; the last one is everybody else's. */
 static const ToolFormat formats[] = {
     {.name = "qwen3-coder",
      .signs = {"<tool_call>", "<function="},
-     .body = CALL_XML,
+     .body = CALL_TAGS,
+     .tags = &function_tags,
      .marks = {[MARK_CALL] = "<tool_call>", [MARK_CALL_ALSO] = "<function=", [MARK_CALL_END] = "</tool_call>"},
      .pad = "\n",
      .before = "\n"},
@@ -20,6 +49,34 @@ static const ToolFormat formats[] = {
      .pad = "\n",
      .before = "\n",
      .arguments = "arguments"},
+    {.name = "glm",
+     .signs = {"<tool_call>", "<arg_key>"},
+     .body = CALL_TAGS,
+     .tags = &argument_tags,
+     .marks = {[MARK_CALL] = "<tool_call>", [MARK_CALL_END] = "</tool_call>"},
+     .before = "\n"},
+    {.name = "kimi-k2",
+     .signs = {"<|tool_call_argument_begin|>"},
+     .body = CALL_SECTION,
+     .section = &counted_section,
+     .marks = {[MARK_CALL] = "<|tool_calls_section_begin|>",
+               [MARK_CALL_END] = "<|tool_calls_section_end|>",
+               [MARK_ITEM] = "<|tool_call_begin|>",
+               [MARK_ITEM_END] = "<|tool_call_end|>",
+               [MARK_ARGUMENTS] = "<|tool_call_argument_begin|>"},
+     .before = ""},
+    {.name = "deepseek-v3",
+     .signs = {"<｜tool▁sep｜>", "```json"},
+     .body = CALL_SECTION,
+     .section = &fenced_section,
+     .marks = DEEPSEEK_MARKS,
+     .before = ""},
+    {.name = "deepseek-v3.1",
+     .signs = {"<｜tool▁sep｜>"},
+     .body = CALL_SECTION,
+     .section = &plain_section,
+     .marks = DEEPSEEK_MARKS,
+     .before = ""},
     {.name = "mistral",
      .signs = {"[TOOL_CALLS]"},
      .body = CALL_NAMED,
@@ -136,6 +193,28 @@ static void set_text(AnswerStyle *style, AnswerMark mark, const char *text, cons
     set_mark(style, mark, text, text ? strlen(text) : 0, tokenizer);
 }
 
+/* The texts around a call of a section, with the mark that they have in them. */
+static void set_around(const AnswerStyle *style, const char *text, AnswerMarker *ret_marker)
+{
+    const AnswerMarker *mark = &style->marks[MARK_ARGUMENTS];
+    *ret_marker = (AnswerMarker){.id = TOK_NONE};
+    for (; *text && ret_marker->n + mark->n < sizeof ret_marker->bytes; text++) {
+        const char *bytes = *text == '%' ? mark->bytes : text;
+        uint32_t n = *text == '%' ? mark->n : 1;
+        memcpy(ret_marker->bytes + ret_marker->n, bytes, n);
+        ret_marker->n += n;
+    }
+}
+
+static void set_section(AnswerStyle *style)
+{
+    const ToolSection *section = style->format->section;
+    if (!section) return;
+    set_around(style, section->head, &style->call_head);
+    set_around(style, section->neck, &style->call_neck);
+    set_around(style, section->tail, &style->call_tail);
+}
+
 /* A model thinks if its template ends thoughts, or if its vocabulary has both marks. */
 static bool find_thoughts(AnswerStyle *style, const char *source, const char *name, const Tokenizer *tokenizer,
                           Error *error)
@@ -211,6 +290,7 @@ bool answer_style_find(const ChatTemplate *chat_template, const Tokenizer *token
     style.bare = style.format->bare;
     for (int mark = 0; mark < ANSWER_MARKS; mark++)
         set_text(&style, (AnswerMark)mark, style.format->marks[mark], tokenizer);
+    set_section(&style);
     if (!find_thoughts(&style, source, reasoning, tokenizer, error)) return false;
     if (tokenizer && style.bare && !style.marks[MARK_CALL].is_control) style.marks[MARK_CALL].n = 0;
     style.marks_arguments = !is_auto(tool_format) || strstr(source, "[ARGS]");

@@ -9,11 +9,12 @@
 
 /* How a call is written between its markers. */
 typedef enum CallBody {
-    CALL_JSON,   /* {"name": ..., "arguments": {...}}, or a list of these */
-    CALL_NAMED,  /* name ARGS {...}, or such a list */
-    CALL_XML,    /* <function=name> <parameter=key> value </parameter> ... </function> */
-    CALL_PYTHON, /* [name(key=value, ...), ...] */
-    CALL_GEMMA,  /* call:name{key:value,...} */
+    CALL_JSON,    /* {"name": ..., "arguments": {...}}, or a list of these */
+    CALL_NAMED,   /* name ARGS {...}, or such a list */
+    CALL_SECTION, /* several of name, {...}, each between marks of its own */
+    CALL_TAGS,    /* <function=name> <parameter=key> value </parameter> ... </function> */
+    CALL_PYTHON,  /* [name(key=value, ...), ...] */
+    CALL_GEMMA,   /* call:name{key:value,...} */
 } CallBody;
 
 typedef enum AnswerMark {
@@ -22,11 +23,29 @@ typedef enum AnswerMark {
     MARK_CALL,      /* a call, or a list of calls */
     MARK_CALL_ALSO, /* some models leave the first one out */
     MARK_CALL_END,
-    MARK_ARGUMENTS, /* CALL_NAMED: between name and arguments */
+    MARK_ITEM, /* CALL_SECTION: one call */
+    MARK_ITEM_END,
+    MARK_ARGUMENTS, /* between name and arguments, or what name and kind are written with */
     MARK_CALL_ID,   /* CALL_NAMED: before an id, which is between name and arguments */
     MARK_QUOTE,     /* CALL_GEMMA: around texts */
     ANSWER_MARKS
 } AnswerMark;
+
+/* CALL_TAGS: the texts of a format. Blanks may stand between them. */
+typedef struct ToolTags {
+    const char *before_name, *behind_name; /* the last one: one sign; "": the name ends where no name goes on */
+    const char *before_key, *behind_key, *before_value, *behind_value;
+    const char *end; /* behind all members; "": the call's mark alone */
+    bool has_lines;  /* a value stands on lines of its own, whose breaks are not part of it */
+} ToolTags;
+
+/* CALL_SECTION: the texts around a name and its arguments, in which % is MARK_ARGUMENTS. */
+typedef struct ToolSection {
+    const char *prefix; /* of each name */
+    const char *head, *neck, *tail;
+    const char *between; /* calls */
+    bool counts;         /* a name ends with a colon and the call's number */
+} ToolSection;
 
 /* A row of the table of formats. */
 typedef struct ToolFormat {
@@ -34,6 +53,8 @@ typedef struct ToolFormat {
     const char *signs[3]; /* the template has all of these */
     const char *lacks;    /* and not this; NULL: nothing */
     CallBody body;
+    const ToolTags *tags;
+    const ToolSection *section;
     char bare;                       /* a call may also begin an answer with this byte, without a mark; 0: no */
     const char *marks[ANSWER_MARKS]; /* of calls; NULL: there is none */
     const char *pad;                 /* within the marks, around a call; "" */
@@ -63,7 +84,8 @@ typedef struct AnswerStyle {
     char pad_before[ANSWER_PAD_BYTES], pad_after[ANSWER_PAD_BYTES]; /* within the marks */
     bool has_reasoning;
     AnswerMarker marks[ANSWER_MARKS];
-    uint32_t control_ids[ANSWER_MARKS]; /* [n_control_ids] of the marks that are control tokens */
+    AnswerMarker call_head, call_neck, call_tail; /* of the format's section, as the parser meets them */
+    uint32_t control_ids[ANSWER_MARKS];           /* [n_control_ids] of the marks that are control tokens */
     uint32_t n_control_ids;
 } AnswerStyle;
 

@@ -47,6 +47,33 @@ bool tool_call_is_blank(char byte)
     return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
 }
 
+bool tool_call_is_name_byte(char byte)
+{
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
+           (byte && strchr("_-.:/", byte));
+}
+
+bool tool_call_is_number(const char *text)
+{
+    if (*text == '-') text++;
+    size_t n = strspn(text, "0123456789");
+    if (!n || (n > 1 && *text == '0')) return false;
+    text += n;
+    if (*text == '.') {
+        n = strspn(++text, "0123456789");
+        if (!n) return false;
+        text += n;
+    }
+    if (*text == 'e' || *text == 'E') {
+        text++;
+        if (*text == '+' || *text == '-') text++;
+        n = strspn(text, "0123456789");
+        if (!n) return false;
+        text += n;
+    }
+    return !*text;
+}
+
 bool tool_call_spell(ToolCall *call, Buffer *word, char byte, size_t max)
 {
     return word->n < max && buffer_append(word, &byte, 1, &call->parts->error);
@@ -86,6 +113,12 @@ void tool_call_code_point(ToolCall *call, uint32_t code, bool escaped)
         tool_call_escaped(call, bytes, n);
     else
         tool_call_arguments(call, bytes, n);
+}
+
+void tool_call_keep_unread(ToolCall *call)
+{
+    buffer_clear(&call->unread);
+    if (call->word.n > 1) (void)!buffer_append(&call->unread, call->word.data, call->word.n - 1, &call->parts->error);
 }
 
 CallStep tool_call_broken(const ToolCall *call)
@@ -131,12 +164,6 @@ bool tool_call_name_done(ToolCall *call)
 
 enum { NAMED_BEGIN, NAMED_NAME, NAMED_MARK, NAMED_ID, NAMED_ARGUMENTS, NAMED_LIST };
 
-static bool is_name_byte(char byte)
-{
-    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
-           (byte && strchr("_-.:/", byte));
-}
-
 /* Behind the name: a mark, or the arguments at once. */
 static CallStep take_mark(ToolCall *call, char byte)
 {
@@ -181,7 +208,7 @@ CallStep tool_call_feed_named(ToolCall *call, char byte)
         }
         return tool_call_feed_named(call, byte);
     case NAMED_NAME:
-        if (!is_name_byte(byte)) return end_name(call, byte);
+        if (!tool_call_is_name_byte(byte)) return end_name(call, byte);
         return tool_call_spell(call, &call->name, byte, TOOL_NAME_MAX_BYTES) ? CALL_MORE : CALL_NOT;
     case NAMED_MARK:
         return byte == '{' && !call->word.n ? (call->state = NAMED_ARGUMENTS, take_arguments(call, byte))
@@ -198,8 +225,8 @@ CallStep tool_call_feed_named(ToolCall *call, char byte)
 /* ---- the rows ---- */
 
 static CallStep (*const feeds[])(ToolCall *, char) = {
-    [CALL_JSON] = tool_call_feed_json,     [CALL_NAMED] = tool_call_feed_named, [CALL_XML] = tool_call_feed_xml,
-    [CALL_PYTHON] = tool_call_feed_python, [CALL_GEMMA] = tool_call_feed_gemma,
+    [CALL_JSON] = tool_call_feed_json,     [CALL_NAMED] = tool_call_feed_named, [CALL_TAGS] = tool_call_feed_tags,
+    [CALL_PYTHON] = tool_call_feed_python, [CALL_GEMMA] = tool_call_feed_gemma, [CALL_SECTION] = tool_call_feed_section,
 };
 
 void tool_call_begin(ToolCall *call, CallBody body)
@@ -216,6 +243,7 @@ void tool_call_begin(ToolCall *call, CallBody body)
     buffer_clear(&call->word);
     buffer_clear(&call->name);
     buffer_clear(&call->held);
+    buffer_clear(&call->unread);
 }
 
 CallStep tool_call_feed(ToolCall *call, char byte)

@@ -29,13 +29,15 @@ typedef struct ToolCall {
     CallBody body;
     uint8_t state, level, key_kind;
     bool is_list, is_named, is_over, has_arguments, is_first, skips_line;
-    const ToolSpec *tool;       /* of the call that is written; NULL: not known yet */
+    const ToolSpec *tool;       /* of the call that is written, or the one before; NULL: there was none yet */
+    uint32_t kinds;             /* of the member that is read, by the tool's schema */
     uint32_t n_calls, n_before; /* before: this body */
     JsonScan scan;
     char quote;          /* Python: what ends the text */
     uint32_t code, high; /* of an escape: its digits so far, and the first half of a pair */
     uint8_t n_digits;
     Buffer word, name, held; /* a key, mark or value; the name; arguments that came before it */
+    Buffer unread;           /* with CALL_BEFORE: bytes before the one in hand that are not the call's either */
 } ToolCall;
 
 /* A body begins; the object is used again and again. */
@@ -47,8 +49,9 @@ CallStep tool_call_feed(ToolCall *call, char byte);
 void tool_call_begin_json(ToolCall *call);
 CallStep tool_call_feed_json(ToolCall *call, char byte);
 CallStep tool_call_feed_named(ToolCall *call, char byte);
-CallStep tool_call_feed_xml(ToolCall *call, char byte);
-void tool_call_begin_xml_name(ToolCall *call); /* behind its mark */
+CallStep tool_call_feed_tags(ToolCall *call, char byte);
+void tool_call_begin_name(ToolCall *call); /* of tags: behind what stands before the name */
+CallStep tool_call_feed_section(ToolCall *call, char byte);
 CallStep tool_call_feed_python(ToolCall *call, char byte);
 CallStep tool_call_feed_gemma(ToolCall *call, char byte);
 
@@ -64,5 +67,9 @@ void tool_call_escaped(ToolCall *call, const char *text, size_t n);
 /* The code point in UTF-8, as it stands in a JSON string. */
 void tool_call_code_point(ToolCall *call, uint32_t code, bool escaped);
 bool tool_call_is_blank(char byte);
+bool tool_call_is_name_byte(char byte);
+bool tool_call_is_number(const char *text); /* one of JSON's */
+/* The word but for its last byte, which is the one in hand, is not the call's: for CALL_BEFORE. */
+void tool_call_keep_unread(ToolCall *call);
 /* What breaks off: a call whose name is told ends there, any other is none. */
 CallStep tool_call_broken(const ToolCall *call);

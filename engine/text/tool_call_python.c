@@ -43,11 +43,6 @@ static bool is_letter(char byte)
            byte == '_' || (byte & 0x80);
 }
 
-static bool is_name_byte(char byte)
-{
-    return is_letter(byte) || (byte && strchr("-.:/", byte));
-}
-
 static bool is_word_byte(char byte)
 {
     return is_letter(byte) || (byte && strchr("+-.", byte));
@@ -86,7 +81,7 @@ static CallStep take_item(ToolCall *call, char byte)
         return CALL_MORE;
     }
     if (byte == ']' && call->tool) return CALL_OVER;
-    if (!call->is_list || !is_name_byte(byte)) return broken(call);
+    if (!call->is_list || !tool_call_is_name_byte(byte)) return broken(call);
     call->is_named = false;
     buffer_clear(&call->name);
     (void)!tool_call_spell(call, &call->name, byte, TOOL_NAME_MAX_BYTES);
@@ -96,8 +91,8 @@ static CallStep take_item(ToolCall *call, char byte)
 static CallStep take_name(ToolCall *call, char byte)
 {
     if (byte != signs_of(call).open)
-        return is_name_byte(byte) && tool_call_spell(call, &call->name, byte, TOOL_NAME_MAX_BYTES) ? CALL_MORE
-                                                                                                   : CALL_NOT;
+        return tool_call_is_name_byte(byte) && tool_call_spell(call, &call->name, byte, TOOL_NAME_MAX_BYTES) ? CALL_MORE
+                                                                                                             : CALL_NOT;
     if (!tool_call_name_done(call)) return CALL_NOT;
     call->is_first = true;
     tool_call_arguments(call, "{", 1);
@@ -208,27 +203,6 @@ static CallStep take_quote(ToolCall *call, char byte)
     return call->word.n == quote->n ? begin_text(call) : CALL_MORE;
 }
 
-static bool is_json_number(const char *text)
-{
-    if (*text == '-') text++;
-    size_t n = strspn(text, "0123456789");
-    if (!n || (n > 1 && *text == '0')) return false;
-    text += n;
-    if (*text == '.') {
-        n = strspn(++text, "0123456789");
-        if (!n) return false;
-        text += n;
-    }
-    if (*text == 'e' || *text == 'E') {
-        text++;
-        if (*text == '+' || *text == '-') text++;
-        n = strspn(text, "0123456789");
-        if (!n) return false;
-        text += n;
-    }
-    return !*text;
-}
-
 static void tell_word(ToolCall *call, bool is_key)
 {
     static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"},
@@ -238,7 +212,7 @@ static void tell_word(ToolCall *call, bool is_key)
             tool_call_arguments(call, words[i][1], strlen(words[i][1]));
             return;
         }
-    bool is_plain = !is_key && is_json_number(call->word.data);
+    bool is_plain = !is_key && tool_call_is_number(call->word.data);
     if (!is_plain) tool_call_arguments(call, "\"", 1);
     tool_call_escaped(call, call->word.data, call->word.n);
     if (!is_plain) tool_call_arguments(call, "\"", 1);

@@ -19,8 +19,8 @@ static Error error;
     "1,"                                                                                                               \
     "\"maximum\":9},\"unit\":{\"type\":\"string\",\"enum\":[\"C\",\"F\"]}},\"required\":[\"city\"]}"
 
-static const char *const weather_texts[] = {"city", "unit"};
-static const ToolSpec specs[] = {{"weather", weather_texts, 2}, {"add", NULL, 0}};
+static const MemberKinds weather_kinds[] = {{"city", KIND_STRING}, {"days", KIND_NUMBER}, {"unit", KIND_STRING}};
+static const ToolSpec specs[] = {{"weather", {weather_kinds, 3, 0}}, {"add", {.others = KINDS_ALL}}};
 
 typedef struct World {
     AnswerStyle style;
@@ -78,6 +78,42 @@ static const struct {
       "</function>\n</tool_call>",
       "<tool_call>\n<function=weather>\n<parameter=city>\nA\n</parameter>\n<parameter=unit>\nK\n</parameter>\n"
       "</function>\n</tool_call>"}},
+    {"glm",
+     "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>New\nYork</arg_value>\n<arg_key>days</arg_key>\n"
+     "<arg_value>3</arg_value>\n</tool_call>",
+     "<tool_call>add\n</tool_call>\n<tool_call>add\n</tool_call>",
+     {"<tool_call>weather\n</tool_call>",
+      "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>A</arg_value>\n<arg_key>days</arg_key>\n"
+      "<arg_value>many</arg_value>\n</tool_call>",
+      "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"}},
+    {"kimi-k2",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{\"city\": \"A\"}"
+     "<|tool_call_end|><|tool_calls_section_end|>",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
+     "<|tool_call_begin|>functions.add:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+     {"<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{}"
+      "<|tool_call_end|><|tool_calls_section_end|>",
+      "<|tool_calls_section_begin|><|tool_calls_section_end|>",
+      "<|tool_calls_section_begin|><|tool_call_begin|>functions.add<|tool_call_argument_begin|>{}<|tool_call_end|>"
+      "<|tool_calls_section_end|>"}},
+    {"deepseek-v3",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \"A\"}\n```"
+     "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{}\n```<｜tool▁call▁end｜>\n"
+     "<｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     {"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{}\n```<｜tool▁call▁end｜>"
+      "<｜tool▁calls▁end｜>",
+      "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+      "<｜tool▁calls▁begin｜>"}},
+    {"deepseek-v3.1",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"city\": \"A\"}<｜tool▁call▁end｜>"
+     "<｜tool▁calls▁end｜>",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁call▁begin｜>add<"
+     "｜tool▁sep｜>{}"
+     "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     {"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+      "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>sub<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+      "<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>"}},
     {"mistral",
      "[TOOL_CALLS]weather[ARGS]{\"city\": \"A\"}",
      "[TOOL_CALLS]add[ARGS]{}[TOOL_CALLS]add[ARGS]{}",
@@ -174,7 +210,8 @@ Test(answer_grammar, reasoning_comes_first)
     }
 }
 
-static void expect_refuses(const char *format, const char *schema, bool strict, bool must_call, const char *what)
+static void expect_refuses_by(ErrorCode code, const char *format, const char *schema, bool strict, bool must_call,
+                              const char *what)
 {
     World world;
     GrammarRig rig;
@@ -184,30 +221,65 @@ static void expect_refuses(const char *format, const char *schema, bool strict, 
     bool ok = compile(&world, NULL, &rig);
     cr_expect_eq(ok, !what, "%s: %s", format, schema);
     if (what && !ok) {
-        cr_expect(strstr(error.text, what) && !strcmp(error.param, "tools[0].function.parameters"), "%s: %s",
-                  error.param, error.text);
-        cr_expect_eq(error.code, ERR_SCHEMA);
+        cr_expect(strstr(error.text, what) && strstr(error.text, "weather") &&
+                      !strcmp(error.param, "tools[0].function.parameters"),
+                  "%s: %s", error.param, error.text);
+        cr_expect_eq(error.code, code);
     }
     grammar_rig_done(&rig);
     cJSON_Delete(world.schema);
 }
 
+static void expect_refuses(const char *format, const char *schema, bool strict, bool must_call, const char *what)
+{
+    expect_refuses_by(ERR_SCHEMA, format, schema, strict, must_call, what);
+}
+
+#define MEMBER(key, value) "{\"type\":\"object\",\"properties\":{\"" key "\":" value "}}"
+
 /* Strict tools and calls that must come: else a schema that cannot be followed asks for an object. */
 Test(answer_grammar, schemas_that_cannot_be_followed)
 {
-    static const char hard[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\",\"uniqueItems\":true}}}";
-    static const char form[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"format\":\"date\"}}}";
-    static const char open[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}}}";
-    expect_refuses("hermes", hard, false, false, NULL);
-    expect_refuses("hermes", hard, false, true, "uniqueItems");
-    expect_refuses("hermes", hard, true, false, "additionalProperties");
-    expect_refuses("hermes", open, true, false, "additionalProperties");
-    expect_refuses("hermes", form, false, true, NULL);
-    expect_refuses("qwen3-coder", form, false, true, "format");
-    expect_refuses("gemma", form, false, true, "format");
-    expect_refuses("gemma", "{\"type\":\"object\",\"anyOf\":[{}]}", false, true, "anyOf");
-    expect_refuses("pythonic", "{\"type\":\"object\",\"minProperties\":1}", false, true, "minProperties");
-    expect_refuses("pythonic", "{\"type\":\"object\",\"required\":[\"x\"]}", false, true, "required");
+    static const char hard[] = MEMBER("a", "{\"type\":\"array\",\"uniqueItems\":true}");
+    static const char form[] = MEMBER("a", "{\"type\":\"string\",\"format\":\"date\"}");
+    static const char open[] = MEMBER("a", "{\"type\":\"string\"}");
+    for (size_t i = 0; i < N_FORMATS; i++) {
+        const char *format = formats[i].format;
+        expect_refuses(format, hard, false, false, NULL);
+        expect_refuses(format, hard, false, true, "uniqueItems");
+        expect_refuses(format, hard, true, false, "additionalProperties");
+        expect_refuses(format, open, true, false, "additionalProperties");
+        expect_refuses(format, form, false, true, NULL);
+        expect_refuses(format, "{\"type\":\"object\",\"anyOf\":[{}]}", false, true, NULL);
+        expect_refuses(format, "{\"type\":\"object\",\"minProperties\":1}", false, true, NULL);
+        expect_refuses(format, "{\"type\":\"object\",\"required\":[\"x\"]}", false, true, NULL);
+        expect_refuses(format, "{\"type\":\"string\"}", false, true, "no object");
+    }
+}
+
+/* A key that the form has no way to tell is an error also where the schema need not be followed. */
+Test(answer_grammar, keys_that_cannot_be_written)
+{
+    static const struct {
+        const char *format, *schema, *key; /* NULL: it can be written */
+    } cases[] = {
+        {"hermes", MEMBER("$filter", "{}"), NULL},
+        {"llama3-json", MEMBER("first name", "{}"), NULL},
+        {"qwen3-coder", MEMBER("$filter", "{}"), NULL},
+        {"glm", MEMBER("first name", "{}"), NULL},
+        {"qwen3-coder", MEMBER("a>b", "{}"), "a>b"},
+        {"glm", MEMBER("a\\nb", "{}"), "a\nb"},
+        {"gemma", MEMBER("$filter", "{}"), "$filter"},
+        {"gemma", MEMBER("a", MEMBER("first name", "{}")), "first name"},
+        {"pythonic", MEMBER("first name", "{}"), "first name"},
+        {"pythonic", MEMBER("a", MEMBER("first name", "{}")), NULL},
+        {"gemma", MEMBER("", "{}"), "''"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int must = 0; must < 2; must++)
+            expect_refuses_by(ERR_UNSUPPORTED, cases[i].format, cases[i].schema, false, must, cases[i].key);
+    expect_refuses_by(ERR_UNSUPPORTED, "qwen3-coder", MEMBER("a", "{\"const\":\"</parameter>\"}"), false, true,
+                      "</parameter>");
 }
 
 /* ---- at random ---- */

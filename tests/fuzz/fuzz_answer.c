@@ -10,10 +10,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const char *const formats[] = {"hermes", "qwen3-coder", "mistral",  "gemma",  "gemma4",
-                                      "lfm2",   "llama3-json", "pythonic", "generic"};
-static const char *const texts[] = {"city"};
-static const ToolSpec tools[] = {{"weather", texts, 1}, {"add", NULL, 0}};
+static const char *const formats[] = {"hermes",  "qwen3-coder", "mistral",      "gemma",   "gemma4",
+                                      "lfm2",    "llama3-json", "pythonic",     "generic", "glm",
+                                      "kimi-k2", "deepseek-v3", "deepseek-v3.1"};
+static const MemberKinds kinds[] = {{"city", KIND_STRING}, {"days", KIND_NUMBER | KIND_STRING}};
+static const ToolSpec tools[] = {{"weather", {kinds, 2, KINDS_ALL}}, {"add", {.others = KINDS_ALL}}};
 
 enum { N_FORMATS = sizeof formats / sizeof *formats, MAX_BYTES = 1 << 22 };
 
@@ -57,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     Error error;
     if (n < 2) return 0;
     const char *reasoning = data[0] & 64 ? "none" : data[0] & 32 ? "mistral" : "think";
-    if (!answer_style_find(NULL, NULL, formats[data[0] % N_FORMATS], reasoning, &style, &error)) abort();
+    if (!answer_style_find(NULL, NULL, formats[(data[0] & 31) % N_FORMATS], reasoning, &style, &error)) abort();
     AnswerPlan plan = {.style = &style,
                        .splits_reasoning = style.has_reasoning,
                        .begins_in_reasoning = data[0] & 128,

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const weather_texts[] = {"city"};
+static const MemberKinds weather_kinds[] = {{"city", KIND_STRING}};
 
-const ToolSpec answer_case_tools[2] = {{"weather", weather_texts, 1}, {"add", NULL, 0}};
+const ToolSpec answer_case_tools[2] = {{"weather", {weather_kinds, 1, KINDS_ALL}}, {"add", {.others = KINDS_ALL}}};
 
 const AnswerCase answer_cases[] = {
     {"hermes", "none", "Hello <b>world</b>.\n", "C(Hello <b>world</b>.\n)", 0, 0},
@@ -71,6 +71,50 @@ const AnswerCase answer_cases[] = {
     {"qwen3-coder", "none", "<tool_call><function=weather><parameter=city>\nOs", "weather({\"city\": \"Os)", 0, 0},
     {"qwen3-coder", "none", "<tool_call><function=add>stop</function></tool_call>",
      "add({})C(stop</function></tool_call>)", 0, 0},
+    {"qwen3-coder", "none", "<tool_call><function=add><para</tool_call>", "add({})C(<para</tool_call>)", 0, 0},
+    {"qwen3-coder", "none",
+     "<tool_call><function=add><parameter=a>\nnull\n</parameter><parameter=b>\n\"x\"\n</parameter><parameter=c>\n01\n"
+     "</parameter><parameter=d>\n {}\n</parameter></function></tool_call>",
+     "add({\"a\": null, \"b\": \"x\", \"c\": \"01\", \"d\": \" {}\"})", 0, 0},
+    {"glm", "none",
+     "I do.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>New\n<b>\"York\"</arg_value>\n<arg_key>first "
+     "name</arg_key>\n<arg_value>[1, \"a\"]</arg_value>\n</tool_call>\n<tool_call>add</tool_call>",
+     "C(I do.)weather({\"city\": \"New\\n<b>\\\"York\\\"\", \"first name\": [1, \"a\"]})add({})", 0, 0},
+    {"glm", "none", "<tool_call>add<arg_key>a</arg_key><arg_value>x</arg_value></tool_call>after",
+     "add({\"a\": \"x\"})C(after)", 0, 0},
+    {"glm", "none", "<tool_call>add\n<arg_key>a</arg_key>oops</tool_call>", "add({\"a\": null})C(oops</tool_call>)", 0,
+     0},
+    {"glm", "think", "<think></think>\n<tool_call>other\n</tool_call>", "C(<tool_call>other\n</tool_call>)", 0, 0},
+    {"kimi-k2", "think",
+     "<think>hm</"
+     "think>So.<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>"
+     "{\"city\": \"}\"}<|tool_call_end|>\n<|tool_call_begin|>\nadd:12<|tool_call_argument_begin|>\n{}\n"
+     "<|tool_call_end|><|tool_calls_section_end|>",
+     "R(hm)C(So.)weather({\"city\": \"}\"})add({})", 0, 0},
+    {"kimi-k2", "none",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
+     "<|tool_calls_section_end|> and",
+     "add({})C(and)", 0, 0},
+    {"kimi-k2", "none", "<|tool_calls_section_begin|><|tool_call_begin|>functions.sub:0<|tool_call_argument_begin|>{}",
+     "C(<|tool_calls_section_begin|><|tool_call_begin|>functions.sub:0<|tool_call_argument_begin|>{})", 0, 0},
+    {"kimi-k2", "none",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
+     "<|tool_call_begin|>functions.add:1<|tool_call_argument_begin|>{\"a\"",
+     "add({})add({\"a\")", 0, 0},
+    {"kimi-k2", "none",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
+     "<|tool_call_begin|>functions.add:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+     "add({})", 0, 1},
+    {"deepseek-v3", "think",
+     "hm</think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": "
+     "\"A\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{}\n```<"
+     "｜tool▁call▁end｜>"
+     "<｜tool▁calls▁end｜>",
+     "R(hm)weather({\"city\": \"A\"})add({})", 1, 0},
+    {"deepseek-v3.1", "none",
+     "Look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\": "
+     "{}}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "C(Look.)add({\"a\": {}})", 0, 0},
     {"mistral", "none",
      "[TOOL_CALLS][{\"name\": \"weather\", \"arguments\": {\"city\": \"A]\"}, \"id\": \"123456789\"}, "
      "{\"name\":\"add\",\"arguments\":{}}]",

@@ -67,7 +67,10 @@ static bool write_body(const CallWriter *writer, const CallTool *tool, GrammarNo
     return ok;
 }
 
-/* What a lenient tool's schema may fail at does not spoil the builder: it is tried in another one. */
+/*
+ * What a lenient tool's schema may fail at does not spoil the builder: it is tried in another one. A key that cannot be
+ * written fails for good: the tool could never be called with it.
+ */
 static bool can_write(const CallWriter *writer, const CallTool *tool, bool *ret_can)
 {
     CallWriter own = {.style = writer->style, .error = writer->error};
@@ -75,13 +78,22 @@ static bool can_write(const CallWriter *writer, const CallTool *tool, bool *ret_
     if (!grammar_builder_new_within(writer->builder, &own.builder, writer->error)) return false;
     *ret_can = write_body(&own, tool, &node) && grammar_is_sound(own.builder, writer->error);
     grammar_builder_free(own.builder);
-    return *ret_can || writer->error->code != ERR_NO_MEMORY;
+    return *ret_can || (writer->error->code != ERR_NO_MEMORY && writer->error->code != ERR_UNSUPPORTED);
+}
+
+static bool refuse_tool(const CallWriter *writer, const CallTool *tool)
+{
+    char at[48];
+    snprintf(at, sizeof at, "tools[%u].function.parameters", tool->index);
+    (void)error_prefix(writer->error, "'%s' of '%.64s'", at, tool->name);
+    snprintf(writer->error->param, sizeof writer->error->param, "%s", at);
+    return false;
 }
 
 static bool write_tool(const CallWriter *writer, const AnswerRules *rules, const CallTool *tool, GrammarNode *ret_node)
 {
     bool can = true, is_lenient = !tool->is_strict && !rules->must_call;
-    if (is_lenient && !can_write(writer, tool, &can)) return false;
+    if (is_lenient && !can_write(writer, tool, &can)) return refuse_tool(writer, tool);
     if (can && write_body(writer, tool, ret_node) && grammar_is_sound(writer->builder, writer->error)) return true;
     if (!can) {
         grammar_note(writer->builder, tool->name, writer->error->text);
@@ -90,11 +102,7 @@ static bool write_tool(const CallWriter *writer, const AnswerRules *rules, const
         cJSON_Delete(parameters);
         if (ok) return true;
     }
-    char at[48];
-    snprintf(at, sizeof at, "tools[%u].function.parameters", tool->index);
-    (void)error_prefix(writer->error, "'%s'", at);
-    snprintf(writer->error->param, sizeof writer->error->param, "%s", at);
-    return false;
+    return refuse_tool(writer, tool);
 }
 
 /* ---- calls ---- */
@@ -126,7 +134,9 @@ static GrammarNode write_marked(const CallWriter *writer, GrammarNode call, bool
 {
     GrammarBuilder *builder = writer->builder;
     const AnswerStyle *style = writer->style;
-    if (style->lists_calls) {
+    if (style->format->section) {
+        call = several(builder, call, grammar_text(builder, style->format->section->between), only_one);
+    } else if (style->lists_calls) {
         GrammarNode list = several(builder, call, grammar_text(builder, ", "), only_one);
         call = grammar_seq(builder, grammar_text(builder, "["), list, grammar_text(builder, "]"));
     }
@@ -140,7 +150,7 @@ static GrammarNode write_calls(const CallWriter *writer, GrammarNode call, bool 
     GrammarBuilder *builder = writer->builder;
     const AnswerStyle *style = writer->style;
     GrammarNode one = write_marked(writer, call, only_one);
-    only_one |= style->lists_calls;
+    only_one |= style->lists_calls || style->format->section;
     if (style->bare) return several(builder, one, grammar_text(builder, "; "), only_one);
     GrammarNode marked = grammar_seq(builder, call_mark(writer, MARK_CALL), one);
     return several(builder, marked, grammar_text(builder, style->format->before), only_one);

@@ -3,6 +3,8 @@
 #pragma once
 #include "engine/sample/calls/answer_grammar.h"
 
+enum { CALL_TAG_BYTES = 64 };
+
 typedef struct CallWriter {
     GrammarBuilder *builder;
     const AnswerStyle *style;
@@ -13,18 +15,5 @@ typedef struct CallWriter {
 GrammarNode call_mark(const CallWriter *writer, AnswerMark mark);
 /* name and arguments as the style's body has them, from behind the mark to before its end. */
 LW_CHECK bool call_body(const CallWriter *writer, const CallTool *tool, const cJSON *parameters, GrammarNode *ret_node);
-/* A value of this schema, a part of 'root'. */
-LW_CHECK bool call_value_json(const CallWriter *writer, const cJSON *schema, const cJSON *root, GrammarNode *ret_node);
-LW_CHECK bool call_value_xml(const CallWriter *writer, const cJSON *schema, const cJSON *root, GrammarNode *ret_node);
-LW_CHECK bool call_value_gemma(const CallWriter *writer, const cJSON *schema, const cJSON *root, GrammarNode *ret_node);
-/*
- * Members in the order of the schema, those that are not required may be missing: member tells each, between stands
- * between two.
- */
-typedef bool CallMember(const CallWriter *writer, const char *key, const cJSON *schema, const cJSON *root,
-                        GrammarNode *ret_node);
-LW_CHECK bool call_members(const CallWriter *writer, const cJSON *object, const cJSON *root, CallMember *member,
-                           const char *between, GrammarNode *ret_node);
-
 /* Any text that the parser does not take for a call that begins without a mark. */
 GrammarNode bare_text(const CallWriter *writer, const CallTool *tools, uint32_t n_tools);

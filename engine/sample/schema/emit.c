@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/schema/emit.h"
-#include "engine/sample/schema/json_text.h"
 
 /* ---- scalars ---- */
 
@@ -34,8 +33,20 @@ GrammarNode emit_words(Emit *emit, const Dfa *words)
 {
     const EmittedDfa *known = find_emitted(emit->words, words);
     if (known) return known->text;
-    GrammarNode node = json_text_words(emit->builder, words);
+    GrammarNode node = value_text_words(&emit->text, words);
     return keep_emitted(emit, &emit->words, words, node, words->n_states > EMIT_INLINE_STATES);
+}
+
+static GrammarNode emit_texts(Emit *emit, const Dfa *key, const Dfa *texts)
+{
+    GrammarNode node = value_text_plain(&emit->text, texts);
+    return keep_emitted(emit, &emit->numbers, key, node, texts->n_states > EMIT_INLINE_STATES);
+}
+
+GrammarNode emit_plain(Emit *emit, const Dfa *words)
+{
+    const EmittedDfa *known = find_emitted(emit->numbers, words);
+    return known ? known->text : emit_texts(emit, words, words);
 }
 
 static bool emit_numbers(Emit *emit, const Dfa *numbers, GrammarNode *ret_text)
@@ -43,26 +54,24 @@ static bool emit_numbers(Emit *emit, const Dfa *numbers, GrammarNode *ret_text)
     const EmittedDfa *known = find_emitted(emit->numbers, numbers);
     const Dfa *texts;
     if (!known && !sets_written(&emit->nodes->sets, numbers, &texts)) return false;
-    *ret_text = known ? known->text
-                      : keep_emitted(emit, &emit->numbers, numbers, json_text_plain(emit->builder, texts),
-                                     texts->n_states > EMIT_INLINE_STATES);
+    *ret_text = known ? known->text : emit_texts(emit, numbers, texts);
     return true;
 }
 
-static bool emit_strings(Emit *emit, const StringsList *item, GrammarNode *ret_text)
+bool emit_strings(Emit *emit, const ValueText *text, Strings strings, GrammarNode *ret_text)
 {
-    Strings strings = item->strings;
     if (strings.words) {
-        const EmittedDfa *known = find_emitted(emit->words, strings.words);
+        EmittedDfa **list = text == &emit->raw ? &emit->raw_words : &emit->words;
+        const EmittedDfa *known = find_emitted(*list, strings.words);
         const Dfa *least;
         if (!known && !dfa_minimize(strings.words, emit->nodes->arena, &least, emit->nodes->error)) return false;
         *ret_text = known ? known->text
-                          : keep_emitted(emit, &emit->words, strings.words, json_text_words(emit->builder, least),
+                          : keep_emitted(emit, list, strings.words, value_text_words(text, least),
                                          least->n_states > EMIT_INLINE_STATES);
         return true;
     }
     if (strings.max != UINT32_MAX && strings.max > EMIT_MAX_REPEATS) strings.max = EMIT_MAX_REPEATS;
-    *ret_text = json_text_string(emit->builder, strings.min, strings.max);
+    *ret_text = value_text_string(text, strings.min, strings.max);
     return true;
 }
 
@@ -84,19 +93,19 @@ static bool begin_ways(Emit *emit, const SchemaNode *node, Ways *ways)
 
 static bool add_scalars(Emit *emit, const SchemaNode *node, Ways *ways)
 {
-    static const struct {
+    const struct {
         uint32_t kind;
         const char *text;
-    } words[] = {{KIND_NULL, "null"}, {KIND_FALSE, "false"}, {KIND_TRUE, "true"}};
+    } words[] = {{KIND_NULL, emit->text.null}, {KIND_FALSE, emit->text.no}, {KIND_TRUE, emit->text.yes}};
     GrammarBuilder *builder = emit->builder;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (node->kinds & words[i].kind) ways->nodes[ways->n++] = grammar_text(builder, words[i].text);
     if ((node->kinds & KIND_NUMBER) && node->has_all_numbers)
-        ways->nodes[ways->n++] = json_text_number(builder);
+        ways->nodes[ways->n++] = value_text_number(&emit->text);
     else if ((node->kinds & KIND_NUMBER) && !emit_numbers(emit, node->numbers, &ways->nodes[ways->n++]))
         return false;
     for (const StringsList *item = node->strings; item; item = item->next)
-        if (!emit_strings(emit, item, &ways->nodes[ways->n++])) return false;
+        if (!emit_raw(emit, &emit->text, item->strings, 0, &ways->nodes[ways->n++])) return false;
     return true;
 }
 
@@ -115,7 +124,7 @@ static bool emit_begin(Emit *emit, SchemaNode *node, GrammarNode *ret_text)
     if (!node->is_satisfiable) {
         *ret_text = grammar_never(emit->builder);
     } else if (!node->n_parts) {
-        *ret_text = json_text_value(emit->builder);
+        *ret_text = value_text_value(&emit->text);
     } else if (node->arrays || node->objects) {
         node->rule = grammar_rule_new(emit->builder, "json");
         emit->queue[emit->n_queued++] = node;
@@ -143,8 +152,19 @@ static bool emit_rule(Emit *emit, SchemaNode *node)
     for (const ArrayShape *shape = node->arrays; shape; shape = shape->next)
         if (!emit_array(emit, shape, &ways.nodes[ways.n++])) return false;
     for (const ObjectShape *shape = node->objects; shape; shape = shape->next)
-        if (!emit_object(emit, shape, &ways.nodes[ways.n++])) return false;
+        if (!emit_object(emit, shape, false, &ways.nodes[ways.n++])) return false;
     grammar_define(emit->builder, node->rule, grammar_choice(emit->builder, ways.nodes, ways.n));
+    return true;
+}
+
+/* An object in the form of the root, which a reference within it does not have. */
+static bool emit_root(Emit *emit, const SchemaNode *root, GrammarNode *ret_text)
+{
+    Ways ways;
+    if (!begin_ways(emit, root, &ways)) return false;
+    for (const ObjectShape *shape = root->objects; shape; shape = shape->next)
+        if (!emit_object(emit, shape, true, &ways.nodes[ways.n++])) return false;
+    *ret_text = grammar_choice(emit->builder, ways.nodes, ways.n);
     return true;
 }
 
@@ -154,7 +174,8 @@ bool emit_all(Nodes *nodes, SchemaNode *root, GrammarBuilder *builder, GrammarNo
     emit.queue = arena_array(nodes->arena, nodes->n_nodes, sizeof *emit.queue);
     if (!emit.queue) return nodes_no_memory(nodes);
     GrammarNode text;
-    if (!emit_node(&emit, root, &text)) return false;
+    if (!emit_forms(&emit)) return false;
+    if (!(emit.has_root ? emit_root(&emit, root, &text) : emit_node(&emit, root, &text))) return false;
     for (uint32_t i = 0; i < emit.n_queued; i++)
         if (!nodes_spend(nodes, 16) || !emit_rule(&emit, emit.queue[i])) return false;
     if (!grammar_is_sound(builder, nodes->error)) return false;

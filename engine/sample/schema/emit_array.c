@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An array: a chain of places for the first items, each of which may be the last, and behind them all others. */
 #include "engine/sample/schema/emit.h"
-#include "engine/sample/schema/json_text.h"
 
 /* What a shape comes to when items that no value fits are left out. */
 typedef struct Extent {
@@ -32,7 +31,7 @@ static bool emit_rest(Emit *emit, SchemaNode *item, uint32_t min, uint32_t max, 
         return true;
     }
     if (!emit_node(emit, item, &one)) return false;
-    GrammarNode next = grammar_seq(builder, json_text_comma(builder), one);
+    GrammarNode next = grammar_seq(builder, emit->text.comma, one);
     uint32_t rest = max == GRAMMAR_UNBOUNDED ? max : max - 1;
     if ((max == GRAMMAR_UNBOUNDED ? min : max) > EMIT_MAX_INLINE_ITEMS) {
         GrammarRule rule = grammar_rule_new(builder, "json item");
@@ -58,7 +57,7 @@ static bool emit_items(Emit *emit, const ArrayShape *shape, GrammarNode *ret_tex
     for (uint32_t i = 0; i < n; i++) {
         GrammarNode item;
         if (!emit_node(emit, shape->prefix[i], &item)) return false;
-        if (i) item = grammar_seq(builder, json_text_comma(builder), item);
+        if (i) item = grammar_seq(builder, emit->text.comma, item);
         if (i >= shape->min) edges[n_edges++] = (GrammarEdge){i, GRAMMAR_MACHINE_END, grammar_empty(builder)};
         edges[n_edges++] = (GrammarEdge){i, i + 1, item};
     }
@@ -74,7 +73,7 @@ static bool emit_items(Emit *emit, const ArrayShape *shape, GrammarNode *ret_tex
 bool emit_array(Emit *emit, const ArrayShape *shape, GrammarNode *ret_text)
 {
     GrammarBuilder *builder = emit->builder;
-    GrammarNode items = GRAMMAR_FAILED, blank = json_text_blank(builder);
+    GrammarNode items = GRAMMAR_FAILED, blank = emit->text.blank;
     Extent extent = extent_of(shape);
     if (extent.max < shape->min) {
         *ret_text = grammar_never(builder);

@@ -10,10 +10,10 @@
 
 #include "base/array.h"
 #include "engine/sample/schema/dfa_build.h"
-#include "engine/sample/schema/json_text.h"
 #include "engine/sample/schema/key_tree.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef enum Layer {
     AT_OPENING,
@@ -37,9 +37,10 @@ enum { PLACE_WORDS = sizeof(Place) / sizeof(uint32_t) };
 
 typedef struct Writer {
     Emit *emit;
+    const ObjectText *text;
     const ObjectShape *shape;
     const Property **properties; /* [n] that a value fits */
-    GrammarNode *members;        /* [n] colon and value */
+    GrammarNode *members;        /* [n] what stands behind the key */
     uint32_t n, n_required;
     KeyTree keys;      /* for properties in order */
     uint32_t *last;    /* [n + 1] from each property on, the last one that may come next: the first that must come */
@@ -100,6 +101,13 @@ static bool add_other(Writer *writer, uint32_t from, Place place)
     return !writer->has_other || lead_to(writer, from, behind_member(writer, place, true), writer->other);
 }
 
+/* A part of a key's name. */
+static GrammarNode part_of(const Writer *writer, const char *name, size_t n)
+{
+    if (writer->text->keys) return grammar_bytes(writer->emit->builder, name, n);
+    return value_text_part(&writer->emit->text, name, n);
+}
+
 static bool add_any_order(Writer *writer, uint32_t from, Place place)
 {
     GrammarBuilder *builder = writer->emit->builder;
@@ -107,8 +115,10 @@ static bool add_any_order(Writer *writer, uint32_t from, Place place)
         if (place.seen >> i & 1) continue;
         Place next = behind_member(writer, place, false);
         next.seen = place.seen | UINT32_C(1) << i;
-        GrammarNode key = json_text_word(builder, writer->properties[i]->name);
-        if (!lead_to(writer, from, next, grammar_seq(builder, key, writer->members[i]))) return false;
+        const char *name = writer->properties[i]->name;
+        GrammarNode member = grammar_seq(builder, writer->text->before_key, part_of(writer, name, strlen(name)),
+                                         writer->text->behind_key, writer->members[i]);
+        if (!lead_to(writer, from, next, member)) return false;
     }
     return add_other(writer, from, place);
 }
@@ -127,20 +137,18 @@ static bool enter(Writer *writer, uint32_t from, Place place, uint32_t id, Gramm
 
 static bool add_fork(Writer *writer, uint32_t from, Place place)
 {
-    GrammarBuilder *builder = writer->emit->builder;
     const KeyNode *node = &writer->keys.nodes[place.node];
     if (node->word != KEY_NONE && node->word >= place.seen && node->word <= writer->last[place.seen]) {
         Place value = place;
         value.layer = AT_VALUE;
         value.seen = node->word;
         value.node = 0;
-        if (!lead_to(writer, from, value, grammar_text(builder, "\""))) return false;
+        if (!lead_to(writer, from, value, writer->text->behind_key)) return false;
     }
     for (uint32_t i = 0; i < node->n_children; i++) {
         const KeyNode *child = &writer->keys.nodes[node->child + i];
         const char *code = writer->properties[child->names[0]]->name + node->end;
-        if (!enter(writer, from, place, node->child + i, json_text_part(builder, code, child->begin - node->end)))
-            return false;
+        if (!enter(writer, from, place, node->child + i, part_of(writer, code, child->begin - node->end))) return false;
     }
     return true;
 }
@@ -150,8 +158,7 @@ static bool add_stem(Writer *writer, uint32_t from, Place place)
     const KeyNode *node = &writer->keys.nodes[place.node];
     const char *name = writer->properties[node->names[0]]->name;
     place.layer = AT_FORK;
-    return lead_to(writer, from, place,
-                   json_text_part(writer->emit->builder, name + node->begin, node->end - node->begin));
+    return lead_to(writer, from, place, part_of(writer, name + node->begin, node->end - node->begin));
 }
 
 static bool add_value(Writer *writer, uint32_t from, Place place)
@@ -164,20 +171,20 @@ static bool add_value(Writer *writer, uint32_t from, Place place)
 static bool add_key(Writer *writer, uint32_t from, Place place)
 {
     if (writer->any_order) return add_any_order(writer, from, place);
-    if (writer->n && !enter(writer, from, place, 0, grammar_text(writer->emit->builder, "\""))) return false;
+    if (writer->n && !enter(writer, from, place, 0, writer->text->before_key)) return false;
     return !is_complete(writer, place) || add_other(writer, from, place);
 }
 
 /* Between members. */
 static bool add_between(Writer *writer, uint32_t from, Place place)
 {
-    GrammarBuilder *builder = writer->emit->builder;
+    const ObjectText *text = writer->text;
     bool has_room = !writer->counts_total || place.total < writer->shape->max;
-    GrammarNode close = grammar_text(builder, "}"), before = grammar_empty(builder);
+    GrammarNode close = text->close, before = grammar_empty(writer->emit->builder);
     bool are_many = writer->n > EMIT_MAX_INLINE_PROPERTIES;
     if (place.layer == BEHIND_MEMBER) {
-        close = are_many ? json_text_shared_end(builder) : grammar_seq(builder, json_text_blank(builder), close);
-        before = are_many ? json_text_shared_comma(builder) : json_text_comma(builder);
+        close = are_many ? text->many_close : text->close_at_member;
+        before = are_many ? text->many_between : text->between;
     }
     if (may_close(writer, place) && !add_edge(writer, from, GRAMMAR_MACHINE_END, close)) return false;
     place.layer = AT_KEY;
@@ -195,13 +202,25 @@ static bool add_place(Writer *writer, uint32_t from, Place place)
 
 /* ---- all of them ---- */
 
-static bool emit_member(Writer *writer, SchemaNode *value, GrammarNode *ret_member)
+/* What stands behind a key. name NULL: of a class of keys */
+static bool emit_member(Writer *writer, const char *name, SchemaNode *value, GrammarNode *ret_member)
 {
-    GrammarBuilder *builder = writer->emit->builder;
-    GrammarNode text;
-    if (!emit_node(writer->emit, value, &text)) return false;
-    *ret_member = grammar_seq(builder, json_text_colon(builder), text);
+    Emit *emit = writer->emit;
+    const ObjectText *text = writer->text;
+    const ObjectKinds *known = &emit->nodes->kinds;
+    bool has_tags = text == &emit->root && emit->has_tags;
+    uint32_t kinds = name ? object_kinds_of(known, name, strlen(name)) : known->others;
+    GrammarNode node;
+    if (!(has_tags ? emit_tagged(emit, value, kinds, &node) : emit_node(emit, value, &node))) return false;
+    *ret_member = grammar_seq(emit->builder, text->before_value, node, text->behind_value);
     return true;
+}
+
+static bool check_key(const Writer *writer, const char *name)
+{
+    return !writer->text->keys || dfa_label(writer->text->keys, name) ||
+           error_set(writer->emit->nodes->error, ERR_UNSUPPORTED,
+                     "the key '%.100s' cannot be written in the form in which this model calls tools", name);
 }
 
 static bool emit_members(Writer *writer)
@@ -214,10 +233,28 @@ static bool emit_members(Writer *writer)
     for (uint32_t i = 0; i < shape->n_properties; i++) {
         const Property *property = &shape->properties[i];
         if (!property->value->is_satisfiable) continue;
-        if (!emit_member(writer, property->value, &writer->members[writer->n])) return false;
+        if (!check_key(writer, property->name) ||
+            !emit_member(writer, property->name, property->value, &writer->members[writer->n]))
+            return false;
         writer->properties[writer->n++] = property;
         writer->n_required += property->is_required;
     }
+    return true;
+}
+
+/* A key of a class, as far as such keys can be written. */
+static bool emit_keys(Writer *writer, const Dfa *keys, GrammarNode *ret_key)
+{
+    Emit *emit = writer->emit;
+    const ObjectText *text = writer->text;
+    Strings words = {keys, 0, UINT32_MAX};
+    if (!text->keys) {
+        *ret_key = emit_words(emit, keys);
+        return true;
+    }
+    if (!sets_cut_words(&emit->nodes->sets, &words, text->keys)) return false;
+    GrammarNode word = dfa_is_empty(words.words) ? grammar_never(emit->builder) : emit_plain(emit, words.words);
+    *ret_key = grammar_seq(emit->builder, text->before_key, word, text->behind_key);
     return true;
 }
 
@@ -226,12 +263,13 @@ static bool emit_others(Writer *writer)
     const ObjectShape *shape = writer->shape;
     GrammarBuilder *builder = writer->emit->builder;
     uint32_t n = 0;
-    GrammarNode *members = arena_array(writer->emit->nodes->arena, shape->n_classes, sizeof *members);
+    GrammarNode *members = arena_array(writer->emit->nodes->arena, shape->n_classes, sizeof *members), key;
     if (!members) return nodes_no_memory(writer->emit->nodes);
     for (uint32_t i = 0; i < shape->n_classes; i++) {
         if (!shape->classes[i].value->is_satisfiable) continue;
-        if (!emit_member(writer, shape->classes[i].value, &members[n])) return false;
-        GrammarNode key = emit_words(writer->emit, shape->classes[i].keys);
+        if (!emit_member(writer, NULL, shape->classes[i].value, &members[n]) ||
+            !emit_keys(writer, shape->classes[i].keys, &key))
+            return false;
         members[n] = grammar_seq(builder, key, members[n]);
         n++;
     }
@@ -285,21 +323,22 @@ static bool write_places(Writer *writer, GrammarNode *ret_text)
         if (!add_place(writer, i, (Place){key[0], key[1], key[2], key[3], key[4], key[5]})) return false;
     }
     GrammarNode machine = grammar_machine(builder, writer->edges, writer->n_edges, writer->places.n_keys);
-    *ret_text = grammar_seq(builder, grammar_text(builder, "{"), json_text_blank(builder), machine);
+    *ret_text = grammar_seq(builder, writer->text->open, machine);
     return true;
 }
 
-bool emit_object(Emit *emit, const ObjectShape *shape, GrammarNode *ret_text)
+bool emit_object(Emit *emit, const ObjectShape *shape, bool is_root, GrammarNode *ret_text)
 {
-    if (shape->is_any) {
-        *ret_text = json_text_object(emit->builder);
+    bool has_bare_keys = emit->object.keys && shape->n_properties;
+    if (shape->is_any && !is_root && !has_bare_keys) {
+        *ret_text = value_text_object(&emit->text);
         return true;
     }
     if (!nodes_object_has_value(shape)) {
         *ret_text = grammar_never(emit->builder);
         return true;
     }
-    Writer writer = {.emit = emit, .shape = shape};
+    Writer writer = {.emit = emit, .text = is_root ? &emit->root : &emit->object, .shape = shape};
     key_table_init(&writer.places, PLACE_WORDS);
     bool ok = emit_members(&writer) && emit_others(&writer) && decide(&writer) &&
               (writer.any_order || make_keys(&writer)) && write_places(&writer, ret_text);

@@ -96,6 +96,12 @@ bool nodes_pattern(Nodes *nodes, const cJSON *where, const char *text, const Dfa
     return known_dfa(nodes, &nodes->patterns, where, text, pattern_compile, ret_dfa);
 }
 
+bool nodes_bare_keys(Nodes *nodes, const Dfa **ret_dfa)
+{
+    SchemaForm form = nodes->options->writer ? nodes->options->writer->form : SCHEMA_JSON;
+    return nodes_pattern(nodes, NULL, form == SCHEMA_TAGGED ? TOOL_KEY_TAGGED : TOOL_KEY_BARE, ret_dfa);
+}
+
 bool nodes_format(Nodes *nodes, const cJSON *where, const char *name, const Dfa **ret_dfa)
 {
     return known_dfa(nodes, &nodes->formats, where, name, format_compile, ret_dfa);

@@ -128,6 +128,8 @@ typedef struct Nodes {
     SchemaNode **list; /* [n_nodes] */
     uint32_t n_nodes, max_nodes;
     Apart *apart;
+    const SchemaNode *root; /* its objects have all members of 'kinds' as properties */
+    ObjectKinds kinds;
     uint64_t steps;
     unsigned nested;
     Error *error;
@@ -160,6 +162,8 @@ bool nodes_no_memory(Nodes *nodes);
 LW_CHECK bool nodes_spend(Nodes *nodes, uint64_t steps);
 LW_CHECK bool nodes_keywords(Nodes *nodes, const cJSON *schema, const Keywords **ret_keywords);
 LW_CHECK bool nodes_pattern(Nodes *nodes, const cJSON *where, const char *text, const Dfa **ret_dfa);
+/* Keys that all forms of writing them without quotes can tell. */
+LW_CHECK bool nodes_bare_keys(Nodes *nodes, const Dfa **ret_dfa);
 /* *ret_dfa NULL: it says nothing of strings. */
 LW_CHECK bool nodes_format(Nodes *nodes, const cJSON *where, const char *name, const Dfa **ret_dfa);
 /* All values of its scalar kinds as one set each; the node is filled. */

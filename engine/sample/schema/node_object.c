@@ -21,13 +21,14 @@ typedef struct Mention {
     const char *name;
     uint32_t order; /* declared ones first, then those that are only required */
     const Leaf *leaf;
-    const cJSON *declared; /* a schema, or the value; NULL: it is required */
+    const cJSON *declared; /* a schema, or the value; NULL: it is required, or it has kinds of its own */
 } Mention;
 
 typedef struct Maker {
     Nodes *nodes;
     const Leaf *leaves;
     ObjectShape *shape;
+    bool is_root;
     Mention *mentions; /* [n_mentions] by name; of one name in order */
     uint32_t n_mentions;
     const Mention **firsts; /* [n_names] of each name, in order */
@@ -85,13 +86,28 @@ static uint32_t list_mentions(const Maker *maker, Mention *mentions)
     return n;
 }
 
+/* Names that have kinds of their own are properties of the root in each of its ways, whether it has them or not. */
+static bool add_kinds(Maker *maker, Mention *mentions, uint32_t *n)
+{
+    const ObjectKinds *kinds = &maker->nodes->kinds;
+    const Dfa *bare;
+    if (!maker->is_root || !kinds->n) return true;
+    if (!nodes_bare_keys(maker->nodes, &bare)) return false;
+    for (uint32_t i = 0; i < kinds->n; i++)
+        if (dfa_label(bare, kinds->members[i].name))
+            mentions[*n] = (Mention){.name = kinds->members[i].name, .order = *n}, ++*n;
+    return true;
+}
+
 static bool collect_names(Maker *maker)
 {
-    uint32_t n = maker->n_mentions = list_mentions(maker, NULL);
+    uint32_t n = list_mentions(maker, NULL) + maker->nodes->kinds.n;
     maker->mentions = arena_array(maker->nodes->arena, n, sizeof *maker->mentions);
     maker->firsts = arena_array(maker->nodes->arena, n, sizeof *maker->firsts);
     if (!maker->mentions || !maker->firsts) return nodes_no_memory(maker->nodes);
-    (void)list_mentions(maker, maker->mentions);
+    n = list_mentions(maker, maker->mentions);
+    if (!add_kinds(maker, maker->mentions, &n)) return false;
+    maker->n_mentions = n;
     if (n) qsort(maker->mentions, n, sizeof *maker->mentions, compare_mentions);
     for (uint32_t i = 0; i < n; i++)
         if (!i || strcmp(maker->mentions[i - 1].name, maker->mentions[i].name))
@@ -199,7 +215,7 @@ static bool add_properties(Maker *maker)
         *property = (Property){.name = name->name};
         if (!node_of_key(maker, name, label_of_name(maker, name->name), &property->value)) return false;
         for (; name; name = next_mention(maker, name), n_mentions++)
-            property->is_required |= !name->declared || name->leaf->part.kind == PART_VALUE;
+            property->is_required |= name->leaf && (!name->declared || name->leaf->part.kind == PART_VALUE);
         if (!nodes_spend(maker->nodes, n_mentions)) return false;
     }
     return true;
@@ -326,7 +342,10 @@ static void find_out_any(const Maker *maker)
 
 bool nodes_add_object(Nodes *nodes, SchemaNode *node, const Leaf *leaves)
 {
-    Maker maker = {.nodes = nodes, .leaves = leaves, .shape = arena_alloc(nodes->arena, sizeof(ObjectShape))};
+    Maker maker = {.nodes = nodes,
+                   .leaves = leaves,
+                   .shape = arena_alloc(nodes->arena, sizeof(ObjectShape)),
+                   .is_root = node == nodes->root};
     if (!maker.shape) return nodes_no_memory(nodes);
     maker.shape->max = UINT32_MAX;
     if (!read_leaves(&maker) || !collect_names(&maker) || !collect_patterns(&maker) || !add_properties(&maker) ||

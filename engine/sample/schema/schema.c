@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/schema/schema.h"
 #include "engine/sample/schema/emit.h"
-#include "engine/sample/schema/json_text.h"
+#include "engine/sample/schema/kinds.h"
+#include "engine/sample/schema/value_text.h"
 
 #include <string.h>
 
@@ -25,14 +26,22 @@ static bool compile(const cJSON *schema, const SchemaOptions *options, Arena *ar
 {
     SchemaDocument *document;
     SchemaNode *root;
+    static const Scalars objects = {.kinds = KIND_OBJECT};
+    const Part parts[] = {{PART_SCHEMA, schema}, {PART_LIMITS, &objects}};
+    const SchemaWriter *writer = options->writer;
     Nodes *nodes = arena_alloc(arena, sizeof *nodes);
     if (!nodes) return error_set(error, ERR_NO_MEMORY, "no memory for a schema");
     if (!schema_document_open(schema, arena, &document, error)) return false;
     nodes_init(nodes, document, options, builder, arena, error);
-    if (!nodes_get(nodes, &(Part){PART_SCHEMA, schema}, 1, &root) || !nodes_settle(nodes)) return false;
+    if (!nodes_get(nodes, parts, options->is_object ? 2 : 1, &root)) return false;
+    nodes->root = root;
+    if (writer && writer->form == SCHEMA_TAGGED && !schema_member_kinds(writer->kinds_of, arena, &nodes->kinds, error))
+        return false;
+    if (!nodes_settle(nodes)) return false;
     if (!root->is_satisfiable) {
         if (ret_is_empty) *ret_is_empty = true;
-        return error_set(error, ERR_SCHEMA, "no value is valid against the schema");
+        return error_set(error, ERR_SCHEMA, "no %s is valid against the schema",
+                         options->is_object ? "object" : "value");
     }
     return emit_all(nodes, root, builder, ret_node);
 }
@@ -55,5 +64,6 @@ bool schema_compile(const cJSON *schema, const SchemaOptions *options, GrammarBu
 
 GrammarNode schema_any_object(GrammarBuilder *builder)
 {
-    return json_text_object(builder);
+    const ValueText text = value_text_json(builder);
+    return value_text_object(&text);
 }

@@ -7,18 +7,7 @@
 #include "engine/sample/grammar/grammar.h"
 #include "engine/sample/schema/dfa.h"
 #include "engine/sample/schema/number.h"
-
-typedef enum Kind {
-    KIND_NULL = 1,
-    KIND_FALSE = 2,
-    KIND_TRUE = 4,
-    KIND_NUMBER = 8,
-    KIND_STRING = 16,
-    KIND_ARRAY = 32,
-    KIND_OBJECT = 64,
-    KINDS_SCALAR = 31,
-    KINDS_ALL = 127
-} Kind;
+#include "engine/text/value_kinds.h"
 
 /* NULL: all of them. */
 typedef const Dfa *Numbers;

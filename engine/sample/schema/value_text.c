@@ -1,53 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/sample/schema/json_text.h"
+#include "engine/sample/schema/value_text.h"
 #include "engine/sample/schema/number.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- shared rules ---- */
 
+enum { RULE_NAME_BYTES = 40 };
+
 /* A rule that all schemas of a builder share; its name has a blank, as no other has. */
-static GrammarNode shared(GrammarBuilder *builder, const char *name, GrammarNode (*make)(GrammarBuilder *builder))
+static GrammarRule rule_of(const ValueText *text, const char *what)
 {
-    GrammarRule rule = grammar_rule(builder, name, strlen(name));
-    if (rule != GRAMMAR_FAILED && !grammar_rule_is_defined(builder, rule)) grammar_define(builder, rule, make(builder));
-    return grammar_ref(builder, rule);
+    char name[RULE_NAME_BYTES];
+    snprintf(name, sizeof name, "%s %s", text->name, what);
+    return grammar_rule(text->builder, name, strlen(name));
+}
+
+static GrammarNode shared(const ValueText *text, const char *what, GrammarNode (*make)(const ValueText *text))
+{
+    GrammarRule rule = rule_of(text, what);
+    if (rule != GRAMMAR_FAILED && !grammar_rule_is_defined(text->builder, rule))
+        grammar_define(text->builder, rule, make(text));
+    return grammar_ref(text->builder, rule);
 }
 
 /* ---- between values ---- */
 
-GrammarNode json_text_blank(GrammarBuilder *builder)
+static GrammarNode make_blank(GrammarBuilder *builder)
 {
     static const CodeRange indents[] = {{'\t', '\t'}, {' ', ' '}};
-    GrammarNode indent = grammar_repeat(builder, grammar_class(builder, indents, 2, false), 0, JSON_TEXT_MAX_INDENT);
+    GrammarNode indent = grammar_repeat(builder, grammar_class(builder, indents, 2, false), 0, VALUE_TEXT_MAX_INDENT);
     return grammar_optional(builder, grammar_alt(builder, grammar_text(builder, " "),
                                                  grammar_seq(builder, grammar_text(builder, "\n"), indent)));
 }
 
-GrammarNode json_text_comma(GrammarBuilder *builder)
+static GrammarNode make_comma(const ValueText *text)
 {
-    return grammar_seq(builder, grammar_text(builder, ","), json_text_blank(builder));
+    return text->comma;
 }
 
-static GrammarNode make_curly_end(GrammarBuilder *builder)
+static GrammarNode make_end(const ValueText *text)
 {
-    return grammar_seq(builder, json_text_blank(builder), grammar_text(builder, "}"));
+    return grammar_seq(text->builder, text->blank, grammar_text(text->builder, "}"));
 }
 
-GrammarNode json_text_shared_comma(GrammarBuilder *builder)
+GrammarNode value_text_shared_comma(const ValueText *text)
 {
-    return shared(builder, "json comma", json_text_comma);
+    return shared(text, "comma", make_comma);
 }
 
-GrammarNode json_text_shared_end(GrammarBuilder *builder)
+GrammarNode value_text_shared_end(const ValueText *text)
 {
-    return shared(builder, "json end", make_curly_end);
-}
-
-GrammarNode json_text_colon(GrammarBuilder *builder)
-{
-    return grammar_seq(builder, grammar_text(builder, ":"), grammar_optional(builder, grammar_text(builder, " ")));
+    return shared(text, "end", make_end);
 }
 
 /* ---- \u escapes ---- */
@@ -124,12 +130,16 @@ static GrammarNode pairs(GrammarBuilder *builder, uint32_t first, uint32_t last)
 
 /* ---- characters ---- */
 
-static const struct {
-    char code, letter;
-} short_escapes[] = {{'"', '"'},  {'\\', '\\'}, {'/', '/'},  {'\b', 'b'},
-                     {'\f', 'f'}, {'\n', 'n'},  {'\r', 'r'}, {'\t', 't'}};
+/* Letters behind a backslash, and what they stand for. */
+typedef struct Escapes {
+    const char *letters, *codes;
+    bool has_pairs; /* what is beyond the first plane is two halves; else \\U and eight digits */
+} Escapes;
 
-enum { N_SHORT = sizeof short_escapes / sizeof *short_escapes };
+enum { MAX_SHORT = 12 };
+
+static const Escapes json_escapes = {"\"\\/bfnrt", "\"\\/\b\f\n\r\t", true};
+static const Escapes python_escapes = {"\"'\\bfnrt", "\"'\\\b\f\n\r\t", false};
 
 static bool has_code(const CodeRange *ranges, size_t n, uint32_t code)
 {
@@ -168,18 +178,24 @@ static GrammarNode raw_codes(GrammarBuilder *builder, const CodeRange *ranges, s
     return node;
 }
 
-static GrammarNode short_codes(GrammarBuilder *builder, const CodeRange *ranges, size_t n)
+static GrammarNode short_codes(GrammarBuilder *builder, const Escapes *escapes, const CodeRange *ranges, size_t n)
 {
-    CodeRange letters[N_SHORT];
+    CodeRange letters[MAX_SHORT];
     size_t kept = 0;
-    for (size_t i = 0; i < N_SHORT; i++) {
-        uint32_t letter = (uint32_t)short_escapes[i].letter;
-        if (has_code(ranges, n, (uint32_t)short_escapes[i].code)) letters[kept++] = (CodeRange){letter, letter};
+    for (size_t i = 0; escapes->letters[i]; i++) {
+        uint32_t letter = (uint8_t)escapes->letters[i];
+        if (has_code(ranges, n, (uint8_t)escapes->codes[i])) letters[kept++] = (CodeRange){letter, letter};
     }
     return kept ? grammar_class(builder, letters, kept, false) : grammar_never(builder);
 }
 
-static GrammarNode long_codes(GrammarBuilder *builder, const CodeRange *ranges, size_t n)
+static GrammarNode beyond(GrammarBuilder *builder, const Escapes *escapes, CodeRange part)
+{
+    if (escapes->has_pairs) return pairs(builder, part.first, part.last);
+    return grammar_seq(builder, grammar_text(builder, "U"), hex_numbers(builder, part.first, part.last, 8));
+}
+
+static GrammarNode long_codes(GrammarBuilder *builder, const Escapes *escapes, const CodeRange *ranges, size_t n)
 {
     size_t n_spans = sizeof unit_spans / sizeof *unit_spans, kept = 0;
     GrammarNode *parts = malloc((n + 1) * (n_spans + 1) * sizeof *parts);
@@ -189,67 +205,78 @@ static GrammarNode long_codes(GrammarBuilder *builder, const CodeRange *ranges, 
         for (size_t j = 0; j < n_spans; j++)
             if (common(ranges[i], unit_spans[j].first, unit_spans[j].last, &part))
                 parts[kept++] = unit(builder, part.first, part.last);
-        if (common(ranges[i], 0x10000, CODE_LAST, &part)) parts[kept++] = pairs(builder, part.first, part.last);
+        if (common(ranges[i], 0x10000, CODE_LAST, &part)) parts[kept++] = beyond(builder, escapes, part);
     }
     GrammarNode node = kept ? grammar_choice(builder, parts, kept) : grammar_never(builder);
     free(parts);
     return node;
 }
 
-GrammarNode json_text_codes(GrammarBuilder *builder, const CodeRange *ranges, size_t n)
+static GrammarNode quoted_codes(GrammarBuilder *builder, const Escapes *escapes, const CodeRange *ranges, size_t n)
 {
-    GrammarNode escape = grammar_alt(builder, short_codes(builder, ranges, n), long_codes(builder, ranges, n));
+    GrammarNode escape =
+        grammar_alt(builder, short_codes(builder, escapes, ranges, n), long_codes(builder, escapes, ranges, n));
     return grammar_alt(builder, raw_codes(builder, ranges, n),
                        grammar_seq(builder, grammar_text(builder, "\\"), escape));
+}
+
+/* One code point of the ranges, sorted and apart, as it may stand in a string. */
+static GrammarNode codes_of(const ValueText *text, const CodeRange *ranges, size_t n)
+{
+    switch (text->strings) {
+    case STRINGS_JSON:
+        return quoted_codes(text->builder, &json_escapes, ranges, n);
+    case STRINGS_PYTHON:
+        return quoted_codes(text->builder, &python_escapes, ranges, n);
+    case STRINGS_RAW:
+        break;
+    }
+    return grammar_class(text->builder, ranges, n, false);
 }
 
 /* ---- strings ---- */
 
 static const CodeRange all_codes[] = {{1, CODE_SURROGATE_FIRST - 1}, {CODE_SURROGATE_LAST + 1, CODE_LAST}};
 
-static GrammarNode quoted(GrammarBuilder *builder, GrammarNode inside)
+static GrammarNode make_character(const ValueText *text)
 {
-    GrammarNode quote = grammar_text(builder, "\"");
-    return grammar_seq(builder, quote, inside, quote);
+    return codes_of(text, all_codes, 2);
 }
 
-static GrammarNode make_string(GrammarBuilder *builder)
+static GrammarNode framed(const ValueText *text, GrammarNode inside)
 {
-    return quoted(builder, grammar_many(builder, json_text_codes(builder, all_codes, 2)));
+    return grammar_seq(text->builder, text->before_string, inside, text->behind_string);
 }
 
-static GrammarNode make_character(GrammarBuilder *builder)
+static GrammarNode make_string(const ValueText *text)
 {
-    return json_text_codes(builder, all_codes, 2);
+    const char *const ends[] = {text->end};
+    if (text->end) return framed(text, grammar_without(text->builder, ends, 1));
+    return framed(text, grammar_many(text->builder, make_character(text)));
 }
 
-GrammarNode json_text_string(GrammarBuilder *builder, uint32_t min, uint32_t max)
+GrammarNode value_text_string(const ValueText *text, uint32_t min, uint32_t max)
 {
-    if (!min && max == GRAMMAR_UNBOUNDED) return shared(builder, "json string", make_string);
-    return quoted(builder, grammar_repeat(builder, shared(builder, "json character", make_character), min, max));
+    if (!min && max == GRAMMAR_UNBOUNDED) return shared(text, "string", make_string);
+    return framed(text, grammar_repeat(text->builder, shared(text, "character", make_character), min, max));
 }
 
-GrammarNode json_text_part(GrammarBuilder *builder, const char *text, size_t n)
+GrammarNode value_text_part(const ValueText *text, const char *part, size_t n)
 {
     size_t kept = 0;
     GrammarNode *parts = malloc((n + 1) * sizeof *parts);
-    if (!parts) return grammar_fail(builder, ERR_NO_MEMORY, "no memory for a word");
+    if (!parts) return grammar_fail(text->builder, ERR_NO_MEMORY, "no memory for a word");
     for (size_t at = 0; at < n;) {
-        unsigned char lead = (unsigned char)text[at];
+        unsigned char lead = (unsigned char)part[at];
         unsigned bytes = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
         uint32_t code = bytes == 1 ? lead : lead & (0x7Fu >> bytes);
-        for (unsigned i = 1; i < bytes; i++) code = code << 6 | ((unsigned char)text[at + i] & 0x3F);
-        parts[kept++] = json_text_codes(builder, &(CodeRange){code, code}, 1);
+        for (unsigned i = 1; i < bytes; i++) code = code << 6 | ((unsigned char)part[at + i] & 0x3F);
+        parts[kept++] = codes_of(text, &(CodeRange){code, code}, 1);
         at += bytes;
     }
-    GrammarNode node = grammar_sequence(builder, parts, kept);
+    GrammarNode node = grammar_sequence(text->builder, parts, kept);
     free(parts);
     return node;
-}
-
-GrammarNode json_text_word(GrammarBuilder *builder, const char *word)
-{
-    return quoted(builder, json_text_part(builder, word, strlen(word)));
 }
 
 /* ---- automata ---- */
@@ -263,9 +290,9 @@ static const CodeRange rare_codes[] = {{0x01, 0x1F},
                                        {CODE_SURROGATE_LAST + 1, CODE_LAST}};
 enum { N_RARE = sizeof rare_codes / sizeof *rare_codes, MANY_STATES = 32 };
 
-static GrammarNode make_rare(GrammarBuilder *builder)
+static GrammarNode make_rare(const ValueText *text)
 {
-    return json_text_codes(builder, rare_codes, N_RARE);
+    return codes_of(text, rare_codes, N_RARE);
 }
 
 static bool has_all_rare(const CodeRange *ranges, size_t n)
@@ -278,29 +305,29 @@ static bool has_all_rare(const CodeRange *ranges, size_t n)
 }
 
 /* In large automata many states read all that is rare: they share it, and have a state each for the rest. */
-static GrammarNode codes_of_many(GrammarBuilder *builder, const CodeRange *ranges, size_t n)
+static GrammarNode codes_of_many(const ValueText *text, const CodeRange *ranges, size_t n)
 {
     static const CodeRange common_codes[] = {{0x20, 0x21}, {0x23, 0x2E}, {0x30, 0x5B}, {0x5D, 0x7E}};
     enum { N_COMMON = sizeof common_codes / sizeof *common_codes };
     CodeRange kept[128], part;
     size_t n_kept = 0;
-    if (!has_all_rare(ranges, n)) return json_text_codes(builder, ranges, n);
+    if (!has_all_rare(ranges, n)) return codes_of(text, ranges, n);
     for (size_t i = 0; i < n && ranges[i].first < 0x7F; i++)
         for (size_t j = 0; j < N_COMMON; j++)
             if (common(ranges[i], common_codes[j].first, common_codes[j].last, &part)) kept[n_kept++] = part;
-    GrammarNode rare = shared(builder, "json rare", make_rare);
-    return n_kept ? grammar_alt(builder, grammar_class(builder, kept, n_kept, false), rare) : rare;
+    GrammarNode rare = shared(text, "rare", make_rare);
+    return n_kept ? grammar_alt(text->builder, grammar_class(text->builder, kept, n_kept, false), rare) : rare;
 }
 
-/* The edges of a state that lead to one place become one node. */
-static GrammarNode codes_between(GrammarBuilder *builder, const Dfa *dfa, uint32_t from, uint32_t to, CodeRange *ranges,
-                                 bool is_string)
+/* The edges of a state that lead to one place become one node. text NULL: the code points as they are. */
+static GrammarNode codes_between(GrammarBuilder *builder, const ValueText *text, const Dfa *dfa, uint32_t from,
+                                 uint32_t to, CodeRange *ranges)
 {
     size_t n = 0;
     for (uint32_t e = dfa->begin[from]; e < dfa->begin[from + 1]; e++)
         if (dfa->edges[e].to == to) ranges[n++] = (CodeRange){dfa->edges[e].first, dfa->edges[e].last};
-    if (!is_string) return grammar_class(builder, ranges, n, false);
-    return dfa->n_states > MANY_STATES ? codes_of_many(builder, ranges, n) : json_text_codes(builder, ranges, n);
+    if (!text) return grammar_class(builder, ranges, n, false);
+    return dfa->n_states > MANY_STATES ? codes_of_many(text, ranges, n) : codes_of(text, ranges, n);
 }
 
 static bool is_first_to(const Dfa *dfa, uint32_t from, uint32_t edge)
@@ -310,18 +337,18 @@ static bool is_first_to(const Dfa *dfa, uint32_t from, uint32_t edge)
     return true;
 }
 
-static GrammarNode make_machine(GrammarBuilder *builder, const Dfa *dfa, bool is_string)
+static GrammarNode make_machine(GrammarBuilder *builder, const ValueText *text, const Dfa *dfa)
 {
     uint32_t n_edges = dfa->n_states ? dfa->begin[dfa->n_states] : 0, n = 0;
     GrammarEdge *edges = malloc(((size_t)n_edges + dfa->n_states + 1) * sizeof *edges);
     CodeRange *ranges = malloc(((size_t)n_edges + 1) * sizeof *ranges);
-    GrammarNode node = GRAMMAR_FAILED, end = is_string ? grammar_text(builder, "\"") : grammar_empty(builder);
+    GrammarNode node = GRAMMAR_FAILED, end = text ? text->behind_string : grammar_empty(builder);
     if (!edges || !ranges) (void)grammar_fail(builder, ERR_NO_MEMORY, "no memory for an automaton");
     for (uint32_t s = 0; edges && ranges && s < dfa->n_states; s++) {
         for (uint32_t e = dfa->begin[s]; e < dfa->begin[s + 1]; e++) {
             uint32_t to = dfa->edges[e].to;
             if (is_first_to(dfa, s, e))
-                edges[n++] = (GrammarEdge){s, to, codes_between(builder, dfa, s, to, ranges, is_string)};
+                edges[n++] = (GrammarEdge){s, to, codes_between(builder, text, dfa, s, to, ranges)};
         }
         if (dfa->labels[s]) edges[n++] = (GrammarEdge){s, GRAMMAR_MACHINE_END, end};
     }
@@ -331,14 +358,14 @@ static GrammarNode make_machine(GrammarBuilder *builder, const Dfa *dfa, bool is
     return node;
 }
 
-GrammarNode json_text_words(GrammarBuilder *builder, const Dfa *words)
+GrammarNode value_text_words(const ValueText *text, const Dfa *words)
 {
-    return grammar_seq(builder, grammar_text(builder, "\""), make_machine(builder, words, true));
+    return grammar_seq(text->builder, text->before_string, make_machine(text->builder, text, words));
 }
 
-GrammarNode json_text_plain(GrammarBuilder *builder, const Dfa *texts)
+GrammarNode value_text_plain(const ValueText *text, const Dfa *texts)
 {
-    return make_machine(builder, texts, false);
+    return make_machine(text->builder, NULL, texts);
 }
 
 /* ---- any value ---- */
@@ -355,8 +382,9 @@ static GrammarNode make_fractions(GrammarBuilder *builder, GrammarNode first, Gr
     return grammar_choice(builder, ways, NUMBER_EXACT_DIGITS);
 }
 
-static GrammarNode make_number(GrammarBuilder *builder)
+static GrammarNode make_number(const ValueText *text)
 {
+    GrammarBuilder *builder = text->builder;
     GrammarNode digit = grammar_class(builder, &(CodeRange){'0', '9'}, 1, false);
     GrammarNode first = grammar_class(builder, &(CodeRange){'1', '9'}, 1, false);
     GrammarNode whole = grammar_seq(builder, first, grammar_repeat(builder, digit, 0, NUMBER_MAX_WRITTEN - 1));
@@ -369,44 +397,94 @@ static GrammarNode make_number(GrammarBuilder *builder)
                        grammar_optional(builder, exponent));
 }
 
-GrammarNode json_text_number(GrammarBuilder *builder)
+GrammarNode value_text_number(const ValueText *text)
 {
-    return shared(builder, "json number", make_number);
+    return shared(text, "number", make_number);
 }
 
-static GrammarNode list_of(GrammarBuilder *builder, const char *open, GrammarNode item, const char *close)
+static GrammarNode list_of(const ValueText *text, const char *open, GrammarNode item, const char *close)
 {
-    GrammarNode blank = json_text_blank(builder);
-    GrammarNode more = grammar_many(builder, grammar_seq(builder, json_text_comma(builder), item));
-    GrammarNode items = grammar_optional(builder, grammar_seq(builder, item, more, blank));
-    return grammar_seq(builder, grammar_text(builder, open), blank, items, grammar_text(builder, close));
+    GrammarBuilder *builder = text->builder;
+    GrammarNode more = grammar_many(builder, grammar_seq(builder, text->comma, item));
+    GrammarNode items = grammar_optional(builder, grammar_seq(builder, item, more, text->blank));
+    return grammar_seq(builder, grammar_text(builder, open), text->blank, items, grammar_text(builder, close));
 }
 
-static const char value_name[] = "json value", object_name[] = "json object";
-
-static GrammarNode make_value(GrammarBuilder *builder, GrammarNode value)
+static GrammarNode make_value(const ValueText *text, GrammarNode value)
 {
-    GrammarNode string = json_text_string(builder, 0, GRAMMAR_UNBOUNDED);
-    GrammarNode member = grammar_seq(builder, string, json_text_colon(builder), value);
-    GrammarRule object = grammar_rule(builder, object_name, sizeof object_name - 1);
-    grammar_define(builder, object, list_of(builder, "{", member, "}"));
-    return grammar_alt(builder, grammar_ref(builder, object), list_of(builder, "[", value, "]"), string,
-                       json_text_number(builder), grammar_text(builder, "true"), grammar_text(builder, "false"),
-                       grammar_text(builder, "null"));
+    GrammarBuilder *builder = text->builder;
+    GrammarNode string = value_text_string(text, 0, GRAMMAR_UNBOUNDED);
+    GrammarNode key = text->keys ? value_text_plain(text, text->keys) : string;
+    GrammarNode member = grammar_seq(builder, key, text->colon, value);
+    grammar_define(builder, rule_of(text, "object"), list_of(text, "{", member, "}"));
+    return grammar_alt(builder, grammar_ref(builder, rule_of(text, "object")), list_of(text, "[", value, "]"), string,
+                       value_text_number(text), grammar_text(builder, text->yes), grammar_text(builder, text->no),
+                       grammar_text(builder, text->null));
 }
 
-GrammarNode json_text_value(GrammarBuilder *builder)
+GrammarNode value_text_value(const ValueText *text)
 {
-    GrammarRule rule = grammar_rule(builder, value_name, sizeof value_name - 1);
-    GrammarNode value = grammar_ref(builder, rule);
-    if (value != GRAMMAR_FAILED && !grammar_rule_is_defined(builder, rule))
-        grammar_define(builder, rule, make_value(builder, value));
+    GrammarRule rule = rule_of(text, "value");
+    GrammarNode value = grammar_ref(text->builder, rule);
+    if (value != GRAMMAR_FAILED && !grammar_rule_is_defined(text->builder, rule))
+        grammar_define(text->builder, rule, make_value(text, value));
     return value;
 }
 
 /* Defined along with any value. */
-GrammarNode json_text_object(GrammarBuilder *builder)
+GrammarNode value_text_object(const ValueText *text)
 {
-    if (json_text_value(builder) == GRAMMAR_FAILED) return GRAMMAR_FAILED;
-    return grammar_ref(builder, grammar_rule(builder, object_name, sizeof object_name - 1));
+    if (value_text_value(text) == GRAMMAR_FAILED) return GRAMMAR_FAILED;
+    return grammar_ref(text->builder, rule_of(text, "object"));
+}
+
+/* ---- the forms ---- */
+
+ValueText value_text_json(GrammarBuilder *builder)
+{
+    GrammarNode quote = grammar_text(builder, "\""), blank = make_blank(builder);
+    GrammarNode gap = grammar_optional(builder, grammar_text(builder, " "));
+    return (ValueText){.builder = builder,
+                       .name = "json",
+                       .null = "null",
+                       .no = "false",
+                       .yes = "true",
+                       .strings = STRINGS_JSON,
+                       .before_string = quote,
+                       .behind_string = quote,
+                       .blank = blank,
+                       .comma = grammar_seq(builder, grammar_text(builder, ","), blank),
+                       .colon = grammar_seq(builder, grammar_text(builder, ":"), gap)};
+}
+
+ValueText value_text_python(GrammarBuilder *builder)
+{
+    ValueText text = value_text_json(builder);
+    text.name = "python";
+    text.null = "None";
+    text.no = "False";
+    text.yes = "True";
+    text.strings = STRINGS_PYTHON;
+    return text;
+}
+
+ValueText value_text_marked(GrammarBuilder *builder, GrammarNode mark, const char *end, const Dfa *keys)
+{
+    ValueText text = value_text_json(builder);
+    text.name = "marked";
+    text.strings = STRINGS_RAW;
+    text.before_string = text.behind_string = mark;
+    text.end = end;
+    text.blank = grammar_empty(builder);
+    text.comma = grammar_text(builder, ",");
+    text.colon = grammar_text(builder, ":");
+    text.keys = keys;
+    return text;
+}
+
+ValueText value_text_raw(GrammarBuilder *builder, const char *end)
+{
+    ValueText text = value_text_marked(builder, grammar_empty(builder), end, NULL);
+    text.name = "raw";
+    return text;
 }

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Of which kinds the members of a schema's objects may be, by what its keywords plainly say: never too few kinds,
+ * perhaps too many. Whoever writes values without quotes and whoever reads them need the same answer. Any thread.
+ */
+#pragma once
+#include "base/arena.h"
+#include "engine/text/value_kinds.h"
+#include <cjson/cJSON.h>
+
+enum { KINDS_MAX_STEPS = 1 << 20, KINDS_MAX_NESTED = 32 };
+
+/* Names are borrowed from the schema. What is beyond the limits, or refers to nothing, may be of any kind. */
+LW_CHECK bool schema_member_kinds(const cJSON *schema, Arena *arena, ObjectKinds *ret_kinds, Error *error);
