@@ -2,6 +2,7 @@
 #include "engine/device_budget.h"
 
 #include "engine/device_step.h"
+#include "engine/kv/kv_budget.h"
 
 #include <stdio.h>
 
@@ -31,56 +32,10 @@ bool device_budget_check(const Engine *engine, Error *error)
     return true;
 }
 
-/* Of each class, what the policy that takes most of it needs for one context. */
-static void need_of_context(const Engine *engine, uint32_t n_tokens, KvShare *ret_needs)
+static KvBudget budget_of(const Engine *engine)
 {
-    for (uint32_t i = 0; i < engine->classes.n_classes; i++) ret_needs[i] = (KvShare){0};
-    for (PolicyId policy = 0; policy < engine->n_policies; policy++)
-        for (uint32_t c = 0; c < engine->classes.policies[policy].n_classes; c++) {
-            KvShare need = kv_class_need(&engine->classes, policy, c, n_tokens, engine->params.max_batch_rows);
-            KvShare *most = &ret_needs[engine->classes.policies[policy].classes[c].class_id];
-            if (need.n_pages > most->n_pages) most->n_pages = need.n_pages;
-            if (need.n_images > most->n_images) most->n_images = need.n_images;
-        }
-}
-
-/* Passes of prefill that are open at once fill pages each; every sequence that decodes has an open page besides. */
-static void need_of_all(const Engine *engine, uint32_t n_tokens, uint32_t n_passes, KvShare *ret_needs)
-{
-    need_of_context(engine, n_tokens, ret_needs);
-    for (uint32_t i = 0; i < engine->classes.n_classes; i++)
-        if (ret_needs[i].n_images)
-            ret_needs[i].n_images = n_passes * ret_needs[i].n_images + engine->params.max_sequences;
-}
-
-typedef struct Needs {
-    uint64_t pages, images; /* bytes */
-} Needs;
-
-static Needs bytes_of(const Engine *engine, const KvShare *needs)
-{
-    Needs bytes = {0};
-    for (uint32_t i = 0; i < engine->classes.n_classes; i++) {
-        bytes.pages += needs[i].n_pages * engine->classes.classes[i].page_bytes;
-        bytes.images += needs[i].n_images * engine->classes.classes[i].image_bytes;
-    }
-    return bytes;
-}
-
-/* The longest context whose pages fit. */
-static uint32_t fitting_context(const Engine *engine, uint64_t room, KvShare *needs)
-{
-    uint32_t fits = 0, too_long = engine->params.context;
-    while (too_long - fits > 1) {
-        uint32_t middle = fits + (too_long - fits) / 2;
-        need_of_all(engine, middle, 1, needs);
-        Needs bytes = bytes_of(engine, needs);
-        if (bytes.pages + bytes.images <= room)
-            fits = middle;
-        else
-            too_long = middle;
-    }
-    return fits;
+    const EngineParams *p = &engine->params;
+    return (KvBudget){&engine->classes, engine->n_policies, p->max_batch_rows, p->max_passes, p->max_sequences};
 }
 
 static unsigned long long mib(uint64_t bytes)
@@ -105,9 +60,9 @@ static bool measure_fixed(const Engine *engine, Fixed *ret, Error *error)
 static bool tell_too_large(Engine *engine, uint64_t total, const Fixed *fixed, KvShare *needs, Error *error)
 {
     uint64_t taken = fixed->weights + fixed->buffers;
-    need_of_all(engine, engine->params.context, 1, needs);
-    Needs need = bytes_of(engine, needs);
-    uint32_t fits = total > taken ? fitting_context(engine, total - taken, needs) : 0;
+    const KvBudget budget = budget_of(engine);
+    KvBytes need = kv_budget_need(&budget, engine->params.context, 1, needs);
+    uint32_t fits = total > taken ? kv_budget_longest(&budget, engine->params.context - 1, total - taken, needs) : 0;
     char instead[64] = "";
     engine->fitting_context = fits;
     if (fits) snprintf(instead, sizeof instead, "a ctx of %u fits, or ", fits);
@@ -124,17 +79,6 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Images of as many passes as may be open, of fewer where that leaves no room for a context: those take turns. */
-static Needs need_of_passes(const Engine *engine, const Fixed *fixed, uint64_t total, KvShare *ret_needs)
-{
-    uint32_t n_passes = engine->params.max_passes;
-    for (;; n_passes--) {
-        need_of_all(engine, engine->params.context, n_passes, ret_needs);
-        Needs need = bytes_of(engine, ret_needs);
-        if (n_passes <= 1 || fixed->weights + fixed->buffers + need.images + need.pages <= total) return need;
-    }
-}
-
 /* What is left goes to the classes in the proportions of one whole context. */
 bool device_budget_share(Engine *engine, KvShare *ret_shares, Error *error)
 {
@@ -147,14 +91,14 @@ bool device_budget_share(Engine *engine, KvShare *ret_shares, Error *error)
                                (unsigned long long)(total >> 20), engine->device->name,
                                (unsigned long long)(most >> 20));
     if (!measure_fixed(engine, &fixed, error)) return false;
-    Needs need = need_of_passes(engine, &fixed, total, ret_shares);
-    uint64_t taken = fixed.weights + fixed.buffers + need.images;
+    const KvBudget budget = budget_of(engine);
+    uint64_t taken = fixed.weights + fixed.buffers;
+    KvBytes need = kv_budget_need_in(&budget, p->context, total > taken ? total - taken : 0, ret_shares);
+    taken += need.images;
     if (taken > total || need.pages > total - taken) return tell_too_large(engine, total, &fixed, ret_shares, error);
     uint64_t room = total - taken, enough = p->kv_bytes;
     if (!enough && __builtin_mul_overflow(need.pages, p->max_sequences, &enough)) enough = UINT64_MAX;
     if (enough < room) room = enough < need.pages ? need.pages : enough;
-    for (uint32_t i = 0; i < engine->classes.n_classes; i++)
-        ret_shares[i].n_pages =
-            (uint64_t)((long double)ret_shares[i].n_pages * (long double)room / (long double)need.pages);
+    kv_budget_scale(&budget, need.pages, room, ret_shares);
     return true;
 }

@@ -34,7 +34,7 @@ static void fill_row(const Plan *plan, const Capacity *capacity, PlanRow *row)
     row->token_bytes = (double)capacity_sequence_bytes(capacity, longest) / longest;
     row->longest = capacity_longest(capacity, room, MAX_TOKENS);
     for (uint32_t i = 0; i < plan->n_contexts; i++)
-        row->sequences[i] = capacity_sequences(capacity, room, plan->contexts[i]);
+        row->sequences[i] = capacity_sequences(capacity, room, longest, plan->contexts[i]);
 }
 
 /* All types of one place under one policy. */
@@ -51,7 +51,10 @@ static bool add_rows(const Inspection *inspection, const PlanRow *like, const At
                                  .recent = config->recent,
                                  .recent_prefill = config->recent_prefill,
                                  .policy = policy,
-                                 .max_rows = like->on_gpu ? GPU_ROWS : HOST_ROWS};
+                                 .max_rows = like->on_gpu ? GPU_ROWS : HOST_ROWS,
+                                 .on_device = like->on_gpu,
+                                 .max_passes = GPU_PASSES,
+                                 .max_sequences = config->max_batch};
         Capacity capacity;
         if (plan->n_rows == PLAN_MAX_ROWS)
             return error_set_param(error, ERR_TOO_LARGE, "policies", "a plan has at most %d rows", PLAN_MAX_ROWS);
@@ -86,6 +89,14 @@ static bool add_place(const Inspection *inspection, bool on_gpu, uint64_t bytes,
     return true;
 }
 
+/* No device has kernels for it. */
+static bool is_for_hosts_alone(const Inspection *inspection)
+{
+    bool is_f32 = false;
+    for (KvKind kind = 0; kind < KV_N_KINDS; kind++) is_f32 |= inspection->kv_types.of[kind] == KV_F32;
+    return is_f32 && inspection->config->has_kv_type;
+}
+
 /* A named shape has no file: as if it were Q8_0. */
 static uint64_t named_weight_bytes(uint64_t n_params)
 {
@@ -97,12 +108,12 @@ bool plan_make(const Inspection *inspection, Plan *ret_plan, Error *error)
 {
     const Config *config = inspection->config;
     const ConfigShare *share = &config->gpu_memory;
-    *ret_plan = (Plan){.weight_bytes = inspection->weight_bytes};
+    *ret_plan = (Plan){.weight_bytes = inspection->weight_bytes, .train_context = inspection->shape->train_context};
     if (!ret_plan->weight_bytes) ret_plan->weight_bytes = named_weight_bytes(inspection->n_params);
     ret_plan->buffer_bytes = capacity_buffer_bytes(inspection->shape, GPU_PASSES, GPU_ROWS, config->max_batch);
     choose_contexts(ret_plan, inspection->context);
     uint32_t n_cards = share->bytes ? 1 : sizeof cards / sizeof *cards;
-    for (uint32_t i = 0; i < n_cards; i++) {
+    for (uint32_t i = 0; i < n_cards && !is_for_hosts_alone(inspection); i++) {
         uint64_t bytes = share->bytes ? share->bytes : (uint64_t)((double)((uint64_t)cards[i] << 30) * share->fraction);
         if (!add_place(inspection, true, bytes, ret_plan, error)) return false;
     }
@@ -133,8 +144,16 @@ bool plan_write_text(const Plan *plan, Buffer *out, Error *error)
                             gib(plan->weight_bytes), gib(plan->buffer_bytes), "", "memory", "KV type", "KiB/token");
     for (uint32_t i = 0; ok && i < plan->n_contexts; i++) ok = buffer_printf(out, error, " %9u", plan->contexts[i]);
     ok = ok && buffer_printf(out, error, " %10s  policy\n", "longest");
-    for (uint32_t i = 0; ok && i < plan->n_rows; i++) ok = write_row(plan, &plan->rows[i], out, error);
-    return ok;
+    uint32_t longest = plan->contexts[plan->n_contexts - 1];
+    for (uint32_t i = 0; ok && i < plan->n_rows; i++) {
+        ok = write_row(plan, &plan->rows[i], out, error);
+        if (plan->rows[i].longest > longest) longest = plan->rows[i].longest;
+    }
+    return ok && (longest <= plan->train_context ||
+                  buffer_printf(out, error,
+                                "beyond %u tokens, which the model is trained for, only attention with other positions "
+                                "serves it\n",
+                                plan->train_context));
 }
 
 static bool add_row_json(const Plan *plan, const PlanRow *row, cJSON *rows)

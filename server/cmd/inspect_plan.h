@@ -20,7 +20,7 @@ typedef struct PlanRow {
 
 typedef struct Plan {
     uint64_t weight_bytes, buffer_bytes; /* on a GPU; a host maps weights from the file. Of a named shape as if Q8_0 */
-    uint32_t contexts[PLAN_MAX_CONTEXTS], n_contexts;
+    uint32_t contexts[PLAN_MAX_CONTEXTS], n_contexts, train_context;
     PlanRow rows[PLAN_MAX_ROWS];
     uint32_t n_rows;
 } Plan;

@@ -81,11 +81,16 @@ check("bytes of a token", bf16["bytes_per_token"] == 2 * 32 * 8 * 128 * 2 and bf
       [room // (n * 131072) for n in plan["contexts"]])
 check("the longest", bf16["longest"] == room // (64 * 131072) * 64 and bf16["memory_bytes"] == 72 << 30)
 check("a host maps its weights", rows["host", "bf16", "dense"]["longest"] == (32 << 30) // (64 * 131072) * 64)
-check("streaming heads and small types hold more", bf16["longest"] * 1.8 < rows["gpu", "bf16", "dense, 50 % stream"]["longest"] and
-      bf16["longest"] * 1.8 < rows["gpu", "int8", "dense"]["longest"])
+on_host = rows["host", "bf16", "dense"]["longest"]
+check("streaming heads and small types hold more", on_host * 1.8 < rows["host", "bf16", "dense, 50 % stream"]["longest"] and
+      on_host * 1.8 < rows["host", "int8", "dense"]["longest"] and bf16["longest"] * 1.8 < rows["gpu", "int8", "dense"]["longest"])
+check("a GPU keeps images of pages for each pass", rows["gpu", "int8", "dense"]["sequences"][-1] == 6)
 check("bounds cost", rows["gpu", "bf16", "lserve-4k"]["longest"] < bf16["longest"])
 text = inspect("-m", model, "--plan", "--sparsity", "0", "--kv-type", "f16").stdout.split("what fits")[1]
-check("a plan as text", len(text.splitlines()) == 3 + 5 + 1 and " stream" not in text)
+check("a plan as text", len(text.splitlines()) == 3 + 5 + 1 + 1 and " stream" not in text)
+check("a plan goes beyond the training", text.splitlines()[-1].startswith("beyond 512 tokens"))
+check("no GPU keeps f32", {row["place"] for row in json.loads(inspect("-m", model, "--plan", "--kv-type", "f32", "--json").stdout)
+                           ["plan"]["rows"]} == {"host"})
 check("a card without room", json.loads(inspect("--shape", "llama-3.1-8b", "--json", "--plan", "--gpu-memory", "4G").stdout)["plan"]
       ["rows"][0]["sequences"] == [0, 0, 0, 0])
 check("unknown policies", inspect("-m", model, "--plan", "--policies", "nonsense").returncode == 1)
