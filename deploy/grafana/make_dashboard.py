@@ -27,7 +27,9 @@ def ratio(above, below):
     return f"sum({rate(above)}) / sum({rate(below)})"
 
 
-OWN_ERRORS = rate("longwave_http_responses_total", 'code=~"5..", code!="503"')
+# What the alert LongwaveErrors counts: error answers, and streams that failed after their 200.
+OWN_ERRORS = (f"""sum({rate('longwave_requests_rejected_total', 'reason=~"internal_error|non_finite_logits|out_of_memory|device_failed|engine_stalled"')})"""
+              f""" + sum({rate('longwave_requests_aborted_total', 'reason="failure"')})""")
 # (title, kind, unit, width, what it tells, [(legend, expression), ...])
 ROWS = [
     ("Service level", [
@@ -37,8 +39,8 @@ ROWS = [
         ("Between tokens, p95", "stat", "s", 4, "Pauses that a reader sees; max_stall_ms bounds what prefill adds to them.",
          [("", quantile(0.95, "vllm:inter_token_latency_seconds"))]),
         ("Whole answer, p95", "stat", "s", 4, "From arrival to the last token.", [("", quantile(0.95, "vllm:e2e_request_latency_seconds"))]),
-        ("Errors of its own", "stat", "percentunit", 4, "Answers with 5xx but 503; an alert fires above 1 %.",
-         [("", f"(sum({OWN_ERRORS}) or vector(0)) / sum({rate('longwave_http_responses_total')})")]),
+        ("Errors of its own", "stat", "percentunit", 4, "Error answers of its own making, and streams that failed; an alert fires above 1 %.",
+         [("", f"({OWN_ERRORS}) / sum({rate('longwave_http_responses_total')})")]),
         ("Requests", "stat", "reqps", 4, "Finished choices.", [("", f"sum({rate('vllm:request_success_total')})")]),
         ("First token", "timeseries", "s", 8, "If it grows: queue time is load, prefill time is prompts or a cache that misses.",
          quantiles("vllm:time_to_first_token_seconds", 0.5, 0.95, 0.99)),

@@ -6,7 +6,7 @@ import re
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "grafana"
 PROMETHEUS_LABELS = {"job", "instance"}  # of the scrape, not of the page
-FUNCTIONS = {"sum", "max", "min", "by", "on", "group_left", "rate", "increase", "changes", "time", "vector", "or", "histogram_quantile"}
+FUNCTIONS = {"sum", "max", "min", "by", "on", "group_left", "rate", "increase", "changes", "time", "histogram_quantile"}
 
 
 def load():
@@ -80,7 +80,7 @@ def offences(dashboard, page):
                     continue
                 if label not in labels:
                     bad.append(f"{where}: {name} has no label {label}")
-                elif operator == "=" and value not in labels[label]:
+                elif operator in ("=", "=~") and not set(value.split("|")) <= labels[label]:
                     bad.append(f"{where}: {name} has no {label}={value}")
         of_all = PROMETHEUS_LABELS.union(*(known.get(name, {}) for name, _ in asked))
         bad += [f"{where}: nothing has the label {label}" for label in grouped_by(expression) - of_all]

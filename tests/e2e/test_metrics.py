@@ -112,7 +112,7 @@ def test_dashboard_asks_for_what_there_is(used_page):
 
 
 @pytest.mark.parametrize("old, new", [
-    ("vllm:num_requests_running", "vllm:num_requests_runing"), ("by (finished_reason)", "by (finish_reason)"), ("code=~", "status=~"),
+    ("vllm:num_requests_running", "vllm:num_requests_runing"), ("by (finished_reason)", "by (finish_reason)"), ("reason=~", "why=~"),
     ("{{pool}}", "{{kind}}"), ("histogram_quantile(", "quantile_of_histogram("), ("increase(", "increment(")])
 def test_dashboard_check_finds_mistakes(used_page, old, new):
     text = json.dumps(dashboard.load())
@@ -132,11 +132,14 @@ def test_dashboard_is_what_its_script_makes_and_no_panels_overlap():
     assert len(set(ids)) == len(ids)
 
 
-def test_dashboard_and_alert_rules_have_the_same_thresholds():
+def test_dashboard_page_and_alert_rules_mean_the_same():
     rules = (RULES / "longwave_rules.yml").read_text(encoding="utf-8")
     for title, pattern in (("First token, p95", r"time_to_first_token_seconds_bucket.*> (\S+)"), ("Errors of its own", r"longwave_http_responses_total\[5m\]\)\) > (\S+)")):
         panel = next(panel for panel in dashboard.load()["panels"] if panel["title"] == title)
         assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"][1]["value"] == float(re.search(pattern, rules)[1])
+    own_errors = re.search(r'LongwaveErrors.*?rejected_total\{reason=~"([^"]+)"', rules, re.S)[1]
+    assert f'reason=~"{own_errors}"' in panel["targets"][0]["expr"]
+    assert f"({own_errors})" in (TESTS.parent / "server" / "page" / "panel.js").read_text(encoding="utf-8")
 
 
 if shutil.which("promtool"):  # tests/bars/metrics installs it
