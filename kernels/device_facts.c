@@ -28,7 +28,8 @@ static bool read_attributes(int device, DeviceFacts *ret, int *ret_capability, E
     *ret = (DeviceFacts){.n_multiprocessors = (uint32_t)n,
                          .block_shared_bytes = (size_t)block,
                          .processor_shared_bytes = (size_t)processor,
-                         .has_dependent_launch = major >= 9};
+                         .has_dependent_launch = major >= 9,
+                         .has_group_products = major == 9 && minor == 0};
     return true;
 }
 
@@ -54,10 +55,11 @@ bool device_facts_read(int device, Error *error)
     return true;
 }
 
-void device_facts_forbid_dependent_launch(void)
+void device_facts_use_old_code(void)
 {
     int device = 0;
-    if (cudaGetDevice(&device) == cudaSuccess && device < MAX_DEVICES) facts[device].has_dependent_launch = false;
+    if (cudaGetDevice(&device) != cudaSuccess || device >= MAX_DEVICES) return;
+    facts[device].has_dependent_launch = facts[device].has_group_products = false;
 }
 
 const DeviceFacts *device_facts(void)

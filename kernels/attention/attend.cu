@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/attention/attend_launch.cuh"
+#include "kernels/device_facts.h"
 
 namespace
 {
@@ -11,12 +12,15 @@ struct Row {
     KvType type;
     bool (*split)(const SplitArgs &, uint32_t, Stream);
     bool (*tiled)(const AttendParams &, Stream);
+    bool (*wgmma)(const AttendParams &, Stream); /* in its place where the device has it, for 64 and 128 channels */
 };
 
 const Row rows[] = {
-    {KV_F16, attend_split_f16, attend_tiled_f16},    {KV_BF16, attend_split_bf16, attend_tiled_bf16},
-    {KV_F8, attend_split_f8, attend_tiled_f8},       {KV_INT8, attend_split_int8, attend_tiled_int8},
-    {KV_INT4, attend_split_int4, attend_tiled_int4},
+    {KV_F16, attend_split_f16, attend_tiled_f16, attend_wgmma_f16},
+    {KV_BF16, attend_split_bf16, attend_tiled_bf16, attend_wgmma_bf16},
+    {KV_F8, attend_split_f8, attend_tiled_f8, NULL},
+    {KV_INT8, attend_split_int8, attend_tiled_int8, NULL},
+    {KV_INT4, attend_split_int4, attend_tiled_int4, NULL},
 };
 
 uint64_t items_of(uint64_t n_spans, uint64_t n_rows, uint64_t group, uint64_t n_kv_heads, uint64_t tile_queries)
@@ -36,6 +40,13 @@ bool split(const Row &row, const AttendParams &p, Stream stream)
     args.parts = (float *)(args.counters + kMaxItems);
     args.part_queries = queries < tile ? queries : tile;
     return row.split(args, tile, stream);
+}
+
+bool tiled(const Row &row, const AttendParams &p, Stream stream)
+{
+    const DeviceFacts *facts = device_facts();
+    bool takes = row.wgmma && facts && facts->has_group_products && (p.k_dim == 64 || p.k_dim == 128);
+    return takes ? row.wgmma(p, stream) : row.tiled(p, stream);
 }
 
 } // namespace
@@ -64,7 +75,7 @@ extern "C" bool attend_cuda(const AttendParams *params, Stream stream)
         if (!(p.launch.types >> row.type & 1)) continue;
         left &= ~(1u << row.type);
         if (p.launch.split_rows && !split(row, p, stream)) return false;
-        if (p.launch.tiled_rows && !row.tiled(p, stream)) return false;
+        if (p.launch.tiled_rows && !tiled(row, p, stream)) return false;
     }
     return left == 0;
 }

@@ -19,6 +19,10 @@ bool attend_split_f8(const SplitArgs &args, uint32_t tile_queries, Stream stream
 bool attend_split_int8(const SplitArgs &args, uint32_t tile_queries, Stream stream);
 bool attend_split_int4(const SplitArgs &args, uint32_t tile_queries, Stream stream);
 
+/* Compute capability 9.0, heads of 64 or 128 channels. */
+bool attend_wgmma_f16(const AttendParams &params, Stream stream);
+bool attend_wgmma_bf16(const AttendParams &params, Stream stream);
+
 bool attend_tiled_f16(const AttendParams &params, Stream stream);
 bool attend_tiled_bf16(const AttendParams &params, Stream stream);
 bool attend_tiled_f8(const AttendParams &params, Stream stream);

@@ -2,7 +2,8 @@
 /*
  * Attention of many rows: a block takes a tile of queries of one KV head (rows times heads of the group, 16 a warp)
  * over the pages that they read, one page at a time in shared memory while the next is on its way. Stored integers are
- * unpacked once for all warps. The longest tiles come first. For any arch from sm_80.
+ * unpacked once for all warps. The longest tiles come first. For any arch from sm_80; attend_wgmma.cuh takes its place
+ * where it can.
  */
 #pragma once
 #include "kernels/attention/attend_launch.cuh"

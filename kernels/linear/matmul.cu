@@ -490,7 +490,7 @@ bool check_code(Error *error)
     if (rc != cudaSuccess)
         return error_set_param(error, ERR_DEVICE, "device", "this build has no kernels for this device: %s",
                                cudaGetErrorString(rc));
-    if (attributes.ptxVersion < kDependentLaunch) device_facts_forbid_dependent_launch();
+    if (attributes.ptxVersion < kDependentLaunch) device_facts_use_old_code();
     return true;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * CUDA attention over pages against the CPU on device 0: kv_store bit for bit with its reference, attend with the CPU
- * kernel. A plain program; --quick: a short subset, for sanitizers.
+ * kernel. A plain program; --quick: a short subset, for sanitizers; --portable: with the kernels of older devices.
  */
+#include "kernels/device_facts.h"
 #include "tests/gpu/paged_world.h"
 #include "tests/gpu/turn_check.h"
 #include "tests/support/compare.h"
@@ -229,6 +230,60 @@ static void test_invariance(const KernelTable *table, KvType type)
     world_free(world);
 }
 
+/* Rows that see many tiles of keys, by plans of all kinds; in slices of any length they keep their bits. */
+static void check_slices(World *world, const KernelTable *table, const char *name)
+{
+    static const uint32_t cuts[] = {0, 1, 18, 64, 197, 260, 261, 700};
+    enum { N_SLICES = sizeof cuts / sizeof *cuts - 1 };
+    const WorldShape *s = &world->shape;
+    size_t row = (size_t)s->n_heads * s->dim, n = world->n_rows * row + WORLD_GUARD;
+    float *whole = world_must(malloc(n * sizeof *whole)), *sliced = world_must(malloc(n * sizeof *sliced));
+    KvSpan spans[N_SLICES], *device = NULL;
+    AttendParams params = world_params(world);
+    bool good = world_attend(world, table, 0, 1, 0, false, whole);
+    world_check(cudaMemcpy(spans, world->device_spans[1], sizeof *spans, cudaMemcpyDeviceToHost), "reading a span");
+    for (int i = N_SLICES - 1; i >= 0; i--) {
+        spans[i] = spans[0];
+        spans[i].first_row += cuts[i];
+        spans[i].first_pos += cuts[i];
+        spans[i].n_rows = cuts[i + 1] - cuts[i];
+    }
+    world_check(cudaMalloc((void **)&device, sizeof spans), "allocating");
+    world_check(cudaMemcpy(device, spans, sizeof spans, cudaMemcpyHostToDevice), "copying spans");
+    world_check(cudaMemset(world->device_out, 0x7F, n * sizeof(float)), "clearing out");
+    params.q = world->device_q;
+    params.out = world->device_out;
+    params.spans = device;
+    params.n_spans = N_SLICES;
+    params.launch = (KvLaunch){.types = 1u << s->types[0], .tiled_rows = world->seqs[0].n_rows};
+    good = good && table->attend(&params, (Stream){0});
+    world_check(cudaDeviceSynchronize(), "attend");
+    world_check(cudaMemcpy(sliced, world->device_out, n * sizeof(float), cudaMemcpyDeviceToHost), "copying out");
+    report(good && memcmp(whole, sliced, cuts[N_SLICES] * row * sizeof(float)) == 0, name, "slices differ");
+    cudaFree(device);
+    free(whole);
+    free(sliced);
+}
+
+static void test_prefill(const KernelTable *table, KvType type, uint32_t dim, uint32_t group)
+{
+    static const WorldSeq seqs[] = {{515, 700, 0}, {0, 650, 0}, {2000, 90, 0}};
+    char name[100];
+    WorldShape shape = {
+        .types = {type}, .n_classes = 1, .n_heads = 4 * group, .n_kv_heads = 4, .dim = dim, .seqs = seqs, .n_seqs = 3};
+    World *world = world_new(&shape, dim + group);
+    world_store(world, table);
+    for (uint32_t plans = 0; plans < 7; plans++) {
+        if (plans) set_plans(world, plans);
+        world_update(world);
+        snprintf(name, sizeof name, "prefill %s, %u channels, group %u, plans %u", kv_type_info(type)->name, dim, group,
+                 plans);
+        check_attend(world, table, name, plans == 5 ? 3 : 0, false);
+        check_slices(world, table, name);
+    }
+    world_free(world);
+}
+
 /* Two classes of different types in one layer, addresses past 4 GiB from page 0, page numbers past 2^25. */
 static void test_far_pages(const KernelTable *table, KvType type, KvType other, uint32_t offset)
 {
@@ -344,6 +399,8 @@ static void run_all(const KernelTable *table)
         test_shape(table, types[t], 128, 4, true);
         test_shape(table, types[t], 64, 17, true);
         test_invariance(table, types[t]);
+        test_prefill(table, types[t], 128, 4);
+        test_prefill(table, types[t], 64, t % 2 ? 7 : 3);
         test_far_pages(table, types[t], types[(t + 2) % 5], (1u << 25) + 12345);
         printf("%s: worst so far: split %.2g, tiled %.2g; %u failed\n", kv_type_info(types[t])->name, worst[0],
                worst[1], n_failed);
@@ -360,11 +417,16 @@ int main(int argc, char **argv)
 {
     Error error;
     const KernelTable *table = kernels_cuda(0, &error);
-    is_quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
+    bool is_portable = false;
+    for (int i = 1; i < argc; i++) {
+        is_quick = is_quick || strcmp(argv[i], "--quick") == 0;
+        is_portable = is_portable || strcmp(argv[i], "--portable") == 0;
+    }
     if (!table) {
         printf("SKIPPED, no device: %s\n0 passed, 0 failed\n", error.text);
         return 77; /* what Meson calls a skip */
     }
+    if (is_portable) device_facts_use_old_code();
     if (!threads_new(threads_available(), &pool, &error)) {
         printf("%s\n", error.text);
         return 1;

@@ -11,9 +11,9 @@ import sys
 SHAPE = "llama-3.1-8b"
 
 
-def figures(weights, *options):
+def figures(weights, *options, prefill="none"):
     binary = os.environ.get("LONGWAVE_BINARY", "build-gpu/server/longwave")
-    command = [binary, "bench", "--json", "--device", "cuda", "--synthetic", f"{SHAPE}:{weights}", "--prefill", "none",
+    command = [binary, "bench", "--json", "--device", "cuda", "--synthetic", f"{SHAPE}:{weights}", "--prefill", prefill,
                *options]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
