@@ -136,6 +136,9 @@ const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy); /* NULL 
 KvUsage engine_kv_usage(const Engine *engine);
 /* Bytes that a sequence of n tokens takes at most while it is built, images included. */
 uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tokens);
+/* Of these, what the lists of its selection take; and what a sequence has reserved of that. */
+uint64_t engine_list_bytes(const Engine *engine, PolicyId policy, uint32_t n_tokens);
+uint64_t engine_seq_list_bytes(const Engine *engine, SeqId seq);
 
 /*
  * A page's bytes, for swap and session files. An open page of a quantised class has those of its image, which are not

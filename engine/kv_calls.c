@@ -27,6 +27,16 @@ uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tok
     return kv_classes_need_bytes(kv.classes, policy, n_tokens, kv.max_batch_rows);
 }
 
+uint64_t engine_list_bytes(const Engine *engine, PolicyId policy, uint32_t n_tokens)
+{
+    return kv_lists_bytes(&engine_kv(engine).classes->policies[policy_slot(policy)], n_tokens);
+}
+
+uint64_t engine_seq_list_bytes(const Engine *engine, SeqId seq)
+{
+    return kv_seq_list_bytes(engine_kv(engine).seqs, seq);
+}
+
 size_t engine_page_bytes(const Engine *engine, PageId page)
 {
     size_t bytes;
@@ -45,7 +55,7 @@ bool engine_page_new(Engine *engine, uint32_t class_id, bool is_open, PageId *re
     if (class_id >= kv.classes->n_classes)
         return error_set(error, ERR_INTERNAL, "there is no class %u of KV pages", class_id);
     bool with_image = is_open && kv.classes->classes[class_id].image_bytes;
-    if (!kv_memory_has(kv.memory, &(KvWant){class_id, 1, with_image}, 1))
+    if (!kv_memory_has(kv.memory, &(KvWant){class_id, 1, with_image}, 1, 0))
         return error_set(error, ERR_BUSY, "no KV page is free");
     *ret_page = kv_page_take(kv.memory, class_id, with_image);
     return true;

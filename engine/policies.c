@@ -239,7 +239,7 @@ bool engine_policy_intern(Engine *engine, const AttnPolicy *wanted, PolicyId *re
         PolicyId id = slot->is_used ? slot->id + (1u << POLICY_SLOT_BITS) : index + (1u << POLICY_SLOT_BITS);
         *slot = (PolicySlot){.policy = policy, .id = id, .is_used = true};
         if (index == engine->n_policies) engine->n_policies++;
-        kv_classes_set(&engine->classes, index, base, policy_reads_bounds(&policy));
+        kv_classes_set(&engine->classes, index, base, &policy);
         fill_plans(engine, index);
         device_use(engine->device);
         if (engine->step && !device_step_policy(engine, index))

@@ -96,14 +96,20 @@ static Sequence *whose_turn(Sched *sched)
     return queue_first(sched);
 }
 
-/* What it lacks of all its tokens and of n_more, as far as it may say so many, when it holds n_held. */
-static uint64_t missing_bytes(const Sched *sched, const Sequence *sequence, uint32_t n_held, uint32_t n_more)
+/*
+ * What it lacks of all its tokens and of n_more, as far as it may say so many, when it holds the pages of n_held and
+ * list_bytes for its lists.
+ */
+static uint64_t missing_bytes(const Sched *sched, const Sequence *sequence, uint32_t n_held, uint64_t list_bytes,
+                              uint32_t n_more)
 {
     const Engine *engine = sched->params.engine;
     const Request *request = sequence->job->request;
     uint32_t n_left = request->n_prompt + request->max_tokens - sequence->n_tokens;
-    return engine_need_bytes(engine, request->policy, sequence->n_tokens + min_u32(n_more, n_left)) -
-           engine_need_bytes(engine, request->policy, n_held);
+    uint64_t need = engine_need_bytes(engine, request->policy, sequence->n_tokens + min_u32(n_more, n_left));
+    uint64_t held = engine_need_bytes(engine, request->policy, n_held) -
+                    engine_list_bytes(engine, request->policy, n_held) + list_bytes;
+    return need > held ? need - held : 0;
 }
 
 /*
@@ -121,9 +127,12 @@ static uint64_t start_bytes(const Sched *sched, const Sequence *sequence, uint32
 {
     const Engine *engine = sched->params.engine;
     uint32_t n_more = fair_stretch(sequence, n_cached);
-    uint64_t need = missing_bytes(sched, sequence, n_cached / KV_PAGE_TOKENS * KV_PAGE_TOKENS, n_more);
-    for (uint32_t i = 0; i < sched->n_running; i++)
-        need += missing_bytes(sched, sched->running[i], engine_seq_tokens(engine, sched->running[i]->seq), n_more);
+    uint64_t need = missing_bytes(sched, sequence, n_cached / KV_PAGE_TOKENS * KV_PAGE_TOKENS, 0, n_more);
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        SeqId seq = sched->running[i]->seq;
+        need += missing_bytes(sched, sched->running[i], engine_seq_tokens(engine, seq),
+                              engine_seq_list_bytes(engine, seq), n_more);
+    }
     return need;
 }
 

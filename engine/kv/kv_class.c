@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/kv/kv_class.h"
+#include "engine/select/list_need.h"
 #include "kernels/attention/kv_bounds.h"
 
 #include <stdio.h>
@@ -208,6 +209,18 @@ static bool add_policy(const ClassMaker *maker, KvPolicyMap *map, KvClassTable *
     return true;
 }
 
+/* Heads that see everything select; streaming ones and those with a window have nothing to choose. */
+static void set_lists(const KvClassTable *table, const AttnPolicy *policy, KvPolicyMap *map)
+{
+    map->selection = policy->selection;
+    map->n_selecting[0] = map->n_selecting[1] = 0;
+    for (uint32_t i = 0; i < table->n_layers * table->n_kv_heads; i++) {
+        uint32_t class_id = map->classes[map->heads[i].class_index].class_id;
+        if (table->classes[class_id].kind == KV_FULL)
+            map->n_selecting[selection_is_early(&map->selection, i / table->n_kv_heads)]++;
+    }
+}
+
 static bool no_memory(Error *error)
 {
     return error_set(error, ERR_NO_MEMORY, "no memory for the classes of KV pages");
@@ -218,7 +231,7 @@ bool kv_classes_init(const ModelShape *shape, const AttnPolicy *policies, uint32
 {
     for (uint32_t i = 0; i < n_policies; i++)
         if (!check_policy(shape, &policies[i], error)) return false;
-    KvClassTable table = {0};
+    KvClassTable table = {.n_layers = shape->n_layers, .n_kv_heads = shape->n_kv_heads};
     arena_init(&table.arena, ARENA_BLOCK_BYTES, SIZE_MAX);
     /* Those with key bounds that may come beside them, too. */
     table.classes = arena_array(&table.arena, (size_t)n_policies * (KV_N_KINDS + 1), sizeof *table.classes);
@@ -228,6 +241,7 @@ bool kv_classes_init(const ModelShape *shape, const AttnPolicy *policies, uint32
         const AttnPolicy *policy = &policies[table.n_policies];
         const ClassMaker maker = {shape, policy, types, policy_reads_bounds(policy)};
         ok = add_policy(&maker, &table.policies[table.n_policies], &table);
+        if (ok) set_lists(&table, policy, &table.policies[table.n_policies]);
     }
     if (!ok) {
         kv_classes_done(&table);
@@ -250,9 +264,10 @@ bool kv_classes_add_bounded(const ModelShape *shape, const AttnPolicy *policies,
     return true;
 }
 
-void kv_classes_set(KvClassTable *table, uint32_t slot, uint32_t like, bool with_bounds)
+void kv_classes_set(KvClassTable *table, uint32_t slot, uint32_t like, const AttnPolicy *policy)
 {
-    table->policies[slot] = with_bounds ? table->bounded[like] : table->policies[like];
+    table->policies[slot] = policy_reads_bounds(policy) ? table->bounded[like] : table->policies[like];
+    set_lists(table, policy, &table->policies[slot]);
     if (slot >= table->n_policies) table->n_policies = slot + 1;
 }
 
@@ -273,10 +288,16 @@ KvShare kv_class_need(const KvClassTable *table, PolicyId policy, uint32_t c, ui
     return need;
 }
 
+uint64_t kv_lists_bytes(const KvPolicyMap *map, uint32_t n_tokens)
+{
+    return map->n_selecting[0] * list_need_bytes(&map->selection, false, n_tokens) +
+           map->n_selecting[1] * list_need_bytes(&map->selection, true, n_tokens);
+}
+
 uint64_t kv_classes_need_bytes(const KvClassTable *table, PolicyId policy, uint32_t n_tokens, uint32_t max_rows)
 {
     const KvPolicyMap *map = &table->policies[policy_slot(policy)];
-    uint64_t bytes = 0;
+    uint64_t bytes = kv_lists_bytes(map, n_tokens);
     for (uint32_t c = 0; c < map->n_classes; c++) {
         const KvClass *class = &table->classes[map->classes[c].class_id];
         KvShare need = kv_class_need(table, policy, c, n_tokens, max_rows);

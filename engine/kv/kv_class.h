@@ -33,11 +33,14 @@ typedef struct KvClass {
 typedef struct KvPolicyMap {
     uint32_t n_classes;
     KvClassInfo classes[KV_MAX_CLASSES];
-    const KvHead *heads; /* [n_layers, n_kv_heads]; .class_index into classes */
+    const KvHead *heads;     /* [n_layers, n_kv_heads]; .class_index into classes */
+    Selection selection;     /* whose lists take memory beside the pages */
+    uint32_t n_selecting[2]; /* heads that have some: of early layers [1], of others [0] */
 } KvPolicyMap;
 
 typedef struct KvClassTable {
     Arena arena;
+    uint32_t n_layers, n_kv_heads;
     KvClass *classes;             /* [n_classes] by class_id */
     uint32_t n_classes, n_needed; /* those of the policies that are there from the start come first */
     KvPolicyMap *policies;        /* [n_policies] of POLICY_MAX_SLOTS, by policy_slot */
@@ -65,7 +68,7 @@ void kv_classes_done(KvClassTable *table);
 LW_CHECK bool kv_classes_add_bounded(const ModelShape *shape, const AttnPolicy *policies, const KvTypes *types,
                                      KvClassTable *table, Error *error);
 /* One more policy in the slot, with the classes of the table's policy 'like'. */
-void kv_classes_set(KvClassTable *table, uint32_t slot, uint32_t like, bool with_bounds);
+void kv_classes_set(KvClassTable *table, uint32_t slot, uint32_t like, const AttnPolicy *policy);
 
 /* Pages that hold n tokens. */
 static inline uint32_t kv_n_pages(uint32_t n_tokens)
@@ -80,5 +83,8 @@ typedef struct KvShare {
 
 /* What a sequence of n tokens takes at most of a policy's c-th class when it was built in passes of max_rows rows. */
 KvShare kv_class_need(const KvClassTable *table, PolicyId policy, uint32_t c, uint32_t n_tokens, uint32_t max_rows);
-/* Bytes that a sequence of n tokens takes at most, images included, when it was built in passes of max_rows rows. */
+/* Bytes that the lists of a sequence of n tokens take at most. */
+uint64_t kv_lists_bytes(const KvPolicyMap *map, uint32_t n_tokens);
+/* Bytes that a sequence of n tokens takes at most, images and lists included, when it was built in passes of max_rows
+ * rows. */
 uint64_t kv_classes_need_bytes(const KvClassTable *table, PolicyId policy, uint32_t n_tokens, uint32_t max_rows);

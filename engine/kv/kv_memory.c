@@ -33,7 +33,7 @@ struct KvMemory {
     Device *device;
     const KvClassTable *table;
     uint64_t budget_bytes;
-    uint64_t used_bytes;     /* with owners */
+    uint64_t used_bytes;     /* with owners, and what was charged */
     uint64_t resident_bytes; /* and what is free but warm */
     uint32_t n_pages_used;
     ClassPages classes[];
@@ -179,9 +179,9 @@ PageId kv_page_id(uint32_t class_id, uint32_t index)
     return class_id << INDEX_BITS | index;
 }
 
-bool kv_memory_has(const KvMemory *memory, const KvWant *wants, uint32_t n_wants)
+bool kv_memory_has(const KvMemory *memory, const KvWant *wants, uint32_t n_wants, uint64_t beside_bytes)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = beside_bytes;
     for (uint32_t i = 0; i < n_wants; i++) {
         const ClassPages *pages = &memory->classes[wants[i].class_id];
         bytes += (uint64_t)wants[i].n_pages * pages->pages.view.page_bytes;
@@ -204,12 +204,27 @@ static bool cool_one(KvMemory *memory, PagePool *pool)
     return true;
 }
 
-static void make_room(KvMemory *memory, size_t bytes)
+static void make_room(KvMemory *memory, uint64_t bytes)
 {
     for (uint32_t i = 0; i < memory->table->n_classes; i++)
         while (memory->resident_bytes + bytes > memory->budget_bytes &&
                (cool_one(memory, &memory->classes[i].pages) || cool_one(memory, &memory->classes[i].images)))
             ;
+}
+
+void kv_memory_charge(KvMemory *memory, uint64_t bytes)
+{
+    assert(bytes <= memory->budget_bytes - memory->used_bytes);
+    make_room(memory, bytes);
+    memory->used_bytes += bytes;
+    memory->resident_bytes += bytes;
+}
+
+void kv_memory_discharge(KvMemory *memory, uint64_t bytes)
+{
+    assert(bytes <= memory->used_bytes && bytes <= memory->resident_bytes);
+    memory->used_bytes -= bytes;
+    memory->resident_bytes -= bytes;
 }
 
 static uint32_t pool_take(KvMemory *memory, PagePool *pool)

@@ -22,8 +22,11 @@ void kv_memory_free(KvMemory *memory); /* NULL is fine */
 typedef struct KvWant {
     uint32_t class_id, n_pages, n_images;
 } KvWant;
-/* Is all of it there at once? Each class comes once. */
-bool kv_memory_has(const KvMemory *memory, const KvWant *wants, uint32_t n_wants);
+/* Is all of it there at once, and so many bytes beside it? Each class comes once. */
+bool kv_memory_has(const KvMemory *memory, const KvWant *wants, uint32_t n_wants, uint64_t beside_bytes);
+/* Memory beside the pages, out of the same budget: kv_memory_has has said that it is there; it is given back. */
+void kv_memory_charge(KvMemory *memory, uint64_t bytes);
+void kv_memory_discharge(KvMemory *memory, uint64_t bytes);
 
 /* A page with one owner; kv_memory_has said that it is there. */
 PageId kv_page_take(KvMemory *memory, uint32_t class_id, bool with_image);

@@ -13,6 +13,7 @@ typedef struct KvSeq {
     uint32_t n_tokens;
     uint32_t n_pages;                    /* logical pages, those that have left among them */
     uint32_t first_held[KV_MAX_CLASSES]; /* of the pages behind the sink; between the two all have left */
+    uint64_t lists_bytes;                /* charged for what selection keeps of it */
     KvPages views[KV_MAX_CLASSES];
     uint32_t first_new[KV_MAX_CLASSES], end_new[KV_MAX_CLASSES]; /* entries of the tables that the device lacks */
 } KvSeq;
@@ -195,6 +196,7 @@ void kv_seq_close(KvSeqs *seqs, SeqId id)
 {
     KvSeq *seq = seq_at(seqs, id);
     cut_pages(seqs, id, 0);
+    kv_memory_discharge(seqs->params.memory, seq->lists_bytes);
     seq->is_open = false;
 }
 
@@ -252,6 +254,18 @@ bool kv_seq_device_views(KvSeqs *seqs, SeqId id, KvPages *ret_views)
     return true;
 }
 
+/* More that its lists may take when it has n tokens. */
+static uint64_t more_lists(const KvSeqs *seqs, const KvSeq *seq, uint32_t n_tokens)
+{
+    uint64_t bytes = kv_lists_bytes(map_of(seqs, seq), n_tokens);
+    return bytes > seq->lists_bytes ? bytes - seq->lists_bytes : 0;
+}
+
+uint64_t kv_seq_list_bytes(const KvSeqs *seqs, SeqId id)
+{
+    return peek_at(seqs, id)->lists_bytes;
+}
+
 /* Held pages that the next tokens are written into, but that have other owners too. */
 static uint32_t count_shared(const KvSeqs *seqs, SeqId id, uint32_t class, uint32_t end)
 {
@@ -290,7 +304,8 @@ bool kv_seq_reserve(KvSeqs *seqs, SeqId id, uint32_t n_tokens, Error *error)
         uint32_t n = n_new + count_shared(seqs, id, c, end);
         wants[c] = (KvWant){map->classes[c].class_id, n, map->classes[c].is_quantised ? n : 0};
     }
-    if (!kv_memory_has(memory, wants, map->n_classes))
+    uint64_t more = more_lists(seqs, seq, seq->n_tokens + n_tokens);
+    if (!kv_memory_has(memory, wants, map->n_classes, more))
         return error_set(error, ERR_BUSY, "too few KV pages are free for %u more tokens", n_tokens);
     for (uint32_t c = 0; c < map->n_classes; c++) {
         copy_shared(seqs, id, c, end);
@@ -298,6 +313,8 @@ bool kv_seq_reserve(KvSeqs *seqs, SeqId id, uint32_t n_tokens, Error *error)
             set_page(seqs, id, c, i, kv_page_take(memory, wants[c].class_id, map->classes[c].is_quantised));
     }
     seq->n_pages += n_new;
+    kv_memory_charge(memory, more);
+    seq->lists_bytes += more;
     return true;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/select/select_stages.h"
 
+#include "engine/select/list_need.h"
 #include "engine/select/vertical_slash.h"
 #include "kernels/select/top_k.h"
 
@@ -37,7 +38,7 @@ bool select_applies(const Selection *selection, RowKind kind, uint32_t position)
 
 static bool is_early(const SelectQuery *query)
 {
-    return query->layer < 64 && query->selection->early_layers >> query->layer & 1;
+    return selection_is_early(query->selection, query->layer);
 }
 
 /* ---- when ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an engine asks for: one whole context at least, and nothing that is not used. */
 #include "engine/engine.h"
+#include "engine/select/presets.h"
 #include "tests/support/engine_rig.h"
 #include "tests/support/tiny_model.h"
 
@@ -113,5 +114,50 @@ Test(test_engine_memory, long_contexts_cost_nothing_before_they_are_there)
     for (uint32_t i = 0; i < SEQUENCES; i++) engine_seq_close(engine, seqs[i]);
     cr_expect_eq(engine_kv_usage(engine).used_bytes, 0);
     cr_expect_lt(resident_bytes() - before, 64 << 20);
+    engine_close(engine);
+}
+
+static uint64_t used(const Engine *engine)
+{
+    return engine_kv_usage(engine).used_bytes;
+}
+
+/* Lists that decoding makes are paid for like pages: ahead, all or nothing, and given back with the sequence. */
+Test(test_engine_memory, lists_are_of_the_same_budget)
+{
+    enum { N = 1024, N_HEADS = 4, LIST_BYTES = 2 * 4096 };
+    Engine *engine = NULL;
+    EngineParams params = params_of(3);
+    AttnPolicy selects = {.name = "dense"};
+    PolicyId policy;
+    SeqId seq, fork, third;
+    params.n_policies = 1;
+    cr_assert(try_open(params, 2048, &engine), "%s", error.text);
+    cr_assert(wish_apply(&(AttnWish){.preset = "lserve-4k", .budget = 512}, &policies[0], &selects, &error));
+    cr_assert(engine_policy_intern(engine, &selects, &policy, &error), "%s", error.text);
+    cr_assert(engine_seq_new(engine, policy, &seq, &error) && engine_seq_reserve(engine, seq, 512, &error));
+    uint64_t of_page = used(engine) / (512 / KV_PAGE_TOKENS);
+    cr_assert(engine_seq_reserve(engine, seq, N, &error), "%s", error.text);
+    cr_expect_eq(used(engine), N / KV_PAGE_TOKENS * of_page + N_HEADS * LIST_BYTES);
+    cr_expect_eq(engine_need_bytes(engine, policy, N) - engine_need_bytes(engine, policy, 512),
+                 (N - 512) / KV_PAGE_TOKENS * engine_policy_classes(engine, policy, &(uint32_t){0})->page_bytes +
+                     N_HEADS * LIST_BYTES);
+    cr_assert(engine_seq_fill(engine, seq, N, 1, &error), "%s", error.text);
+    uint64_t before = used(engine);
+    cr_assert(engine_seq_fork(engine, seq, &fork, &error), "%s", error.text);
+    cr_expect(used(engine) == before && !engine_seq_list_bytes(engine, fork), "as long as it writes nothing");
+    cr_assert(engine_seq_reserve(engine, fork, 1, &error), "%s", error.text);
+    cr_expect_eq(engine_seq_list_bytes(engine, fork), N_HEADS * LIST_BYTES);
+    cr_expect_eq(used(engine), before + of_page + N_HEADS * LIST_BYTES, "pages are shared, lists are not");
+    engine_seq_close(engine, fork);
+    cr_expect_eq(used(engine), before);
+    PageSet sets[N / KV_PAGE_TOKENS];
+    for (uint32_t i = 0; i < N / KV_PAGE_TOKENS; i++) engine_seq_page(engine, seq, i, &sets[i]);
+    cr_assert(engine_seq_new(engine, policy, &third, &error) && engine_seq_adopt(engine, third, sets, N, &error));
+    cr_expect(engine_seq_reserve(engine, third, 1, &error));
+    cr_expect_eq(used(engine), before + of_page + N_HEADS * LIST_BYTES);
+    engine_seq_close(engine, third);
+    engine_seq_close(engine, seq);
+    cr_expect_eq(used(engine), 0);
     engine_close(engine);
 }

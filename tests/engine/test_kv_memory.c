@@ -27,7 +27,7 @@ static uint64_t count_resident(const KvRig *rig)
 static uint32_t count_free(const KvMemory *memory, uint32_t class_id, bool with_image)
 {
     uint32_t n = 0;
-    while (kv_memory_has(memory, &(KvWant){class_id, n + 1, with_image ? n + 1 : 0}, 1)) n++;
+    while (kv_memory_has(memory, &(KvWant){class_id, n + 1, with_image ? n + 1 : 0}, 1, 0)) n++;
     return n;
 }
 
@@ -115,5 +115,25 @@ Test(test_kv_memory, refuses_a_budget_below_a_page)
     cr_expect_str_eq(error.param, "host_memory");
     cr_expect_null(memory);
     kv_memory_free(NULL);
+    kv_rig_close(&rig);
+}
+
+Test(test_kv_memory, memory_beside_the_pages_is_of_the_budget)
+{
+    KvRig rig;
+    uint64_t budget = 1 << 20;
+    kv_rig_open(&rig, false, "f16", budget, 1);
+    uint32_t n_all = count_free(rig.memory, 0, false);
+    uint64_t page_bytes = rig.classes.classes[0].page_bytes;
+    kv_memory_charge(rig.memory, 3 * page_bytes);
+    cr_expect_eq(count_free(rig.memory, 0, false), (budget - 3 * page_bytes) / page_bytes);
+    cr_expect_eq(kv_memory_usage(rig.memory).used_bytes, 3 * page_bytes);
+    cr_expect_not(kv_memory_has(rig.memory, NULL, 0, budget - 3 * page_bytes + 1));
+    cr_expect(kv_memory_has(rig.memory, NULL, 0, budget - 3 * page_bytes));
+    kv_memory_charge(rig.memory, budget - 3 * page_bytes);
+    cr_expect_eq(count_free(rig.memory, 0, false), 0);
+    cr_expect_not(kv_memory_has(rig.memory, NULL, 0, 1));
+    kv_memory_discharge(rig.memory, budget);
+    cr_expect_eq(count_free(rig.memory, 0, false), n_all);
     kv_rig_close(&rig);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stages of a selection on scores that a test makes: what they keep, when they are due, what is probed. */
+#include "engine/select/list_need.h"
 #include "engine/select/policy_check.h"
 #include "engine/select/presets.h"
 #include "engine/select/select_stages.h"
@@ -212,6 +213,41 @@ Test(select_stages, the_least_budget_holds)
         }
         cr_expect(most <= policy.selection.budget, "%u of %u, refresh %u", most, policy.selection.budget, refreshes[i]);
     }
+}
+
+static uint32_t n_words(const SelectList *list)
+{
+    uint32_t n = list->n_sectors;
+    for (uint32_t i = 0; i < list->n_stages; i++) n += list->n[i];
+    return n;
+}
+
+/* What is charged for lists is what they take, whatever the preset. */
+Test(select_stages, lists_take_no_more_than_is_charged)
+{
+    for (size_t i = 0; preset_name_at(i); i++) {
+        Selection selection = preset_find(preset_name_at(i))->selection;
+        if (!selection.n_stages || !strcmp(selection.planner, "vertical-slash")) continue;
+        for (uint32_t position = 1000; position < MAX_SECTORS * 16 - 64; position += 1013)
+            for (uint32_t layer = 0; layer < 4; layer += 3) {
+                if (!select_applies(&selection, ROWS_DECODE, position)) continue;
+                Bench *bench = bench_new(&selection, position);
+                bench->query.layer = layer;
+                run(bench, 0);
+                uint64_t charged = list_need_bytes(&selection, selection_is_early(&selection, layer), position + 1);
+                cr_expect(2 * sizeof(uint32_t) * n_words(&bench->list) <= charged,
+                          "%s at %u, layer %u: %u words of %lu", preset_name_at(i), position, layer,
+                          n_words(&bench->list), (unsigned long)charged);
+                free(bench);
+            }
+        selection.bypass = 5000;
+        cr_expect_eq(list_need_bytes(&selection, false, 5000), 0, "rows that are dense have no lists");
+        cr_expect(list_need_bytes(&selection, false, 5001) >= 8192 || !selection.stages[0].keep_tokens);
+    }
+    /* 3M tokens, all of them kept: no 32 bits hold what is taken. */
+    Selection all = preset_find("hip-3k")->selection;
+    all.max_missing_mass = 0.05;
+    cr_expect_eq(list_need_bytes(&all, false, 3u << 20), 2 * 4 * 4 * (3u << 20) / 16);
 }
 
 Test(select_stages, what_fits_is_listed_without_a_look)

@@ -22,6 +22,14 @@ static RigParams tight(uint32_t n_pages)
                        .max_swap_bytes = 1 << 24};
 }
 
+/* As tight, and the lists of three beside the pages: of 8 heads, two banks of a page of the system each. */
+static RigParams tight_for(PolicyId policy)
+{
+    RigParams params = tight(7);
+    if (fake_policies[policy].selection.stages[0].keep_tokens) params.engine.kv_bytes += 3 * 8 * 2 * 4096;
+    return params;
+}
+
 /* Prompts of ids 10 apart are the same. */
 static Request *request_for(RequestId id, uint32_t n_prompt, uint32_t max_tokens, PolicyId policy)
 {
@@ -65,7 +73,7 @@ Test(pressure, who_gave_way_goes_on_as_it_would_have)
         Rig *want = run_three(&ample, policy);
         cr_assert_eq(want->recorder.stats.preempted, 0);
         for (int variant = 0; variant < 4; variant++) {
-            RigParams params = tight(7);
+            RigParams params = tight_for(policy);
             params.cache = variant & 1;
             if (variant & 2) params.max_swap_bytes = 0;
             Rig *rig = run_three(&params, policy);
@@ -123,7 +131,7 @@ Test(pressure, choices_that_do_not_fit_together_come_one_after_another)
 {
     for (PolicyId policy = 0; policy < FAKE_POLICIES; policy++)
         for (int with_cache = 0; with_cache < 2; with_cache++) {
-            RigParams params = tight(7);
+            RigParams params = tight_for(policy);
             params.cache = with_cache;
             Rig *rig = rig_open(&params);
             Request *request = request_for(1, 100, 250, policy);

@@ -15,8 +15,9 @@ const AttnPolicy fake_policies[FAKE_POLICIES] = {
     {.name = "dense"},
     {.name = "stream", .roles = &roles, .sink = 64, .recent_prefill = 64, .recent_decode = 64},
     {.name = "two windows", .roles = &roles, .sink = 64, .recent_prefill = 128, .recent_decode = 64},
-    {.name = "selects", .selection = {.planner = "fake", .n_stages = 1, .prefill_from = PLAN_ALL}},
-    {.name = "blocks", .selection = {.planner = "fake", .n_stages = 1}},
+    {.name = "selects",
+     .selection = {.planner = "fake", .stages = {{SCAN_EXACT, 16, 64, 1}}, .n_stages = 1, .prefill_from = PLAN_ALL}},
+    {.name = "blocks", .selection = {.planner = "fake", .stages = {{SCAN_EXACT, 16, 0, 1}}, .n_stages = 1}},
 };
 
 void *fake_checked(void *pointer)
