@@ -80,11 +80,12 @@ const ConfigOption config_options[] = {
              "changed is told and counted"},
     {"tool_format", .kind = OPTION_TEXT, FIELD(tool_format), .shown = "what the template shows", .section = "model",
      .commands = CMD_SERVE, .metavar = "NAME",
-     .help = "how the model writes calls: hermes, qwen3-coder, glm, kimi-k2, deepseek-v3, deepseek-v3.1, llama3-json, "
+     .help = "form of calls: hermes, qwen3-coder, glm, kimi-k2, deepseek-v3, deepseek-v3.1, gpt-oss, llama3-json, "
              "mistral, gemma, gemma4, lfm2, pythonic or generic"},
     {"reasoning_format", .kind = OPTION_TEXT, FIELD(reasoning_format), .shown = "what the template shows",
      .section = "model", .commands = CMD_SERVE, .metavar = "NAME",
-     .help = "how the model marks its reasoning: think, mistral, gemma4, cohere, seed, or none: it is content"},
+     .help =
+         "how the model marks its reasoning: think, gpt-oss, mistral, gemma4, cohere, seed, or none: it is content"},
     {"roles", .kind = OPTION_TEXT, FIELD(roles), .shown = "none", .section = "model", .commands = CMD_SERVE | CMD_EVAL,
      .metavar = "NAME=PATH[,NAME=PATH...]",
      .help = "files of head roles, which requests choose by name: heads that stream see the first and the last tokens"},

@@ -134,11 +134,12 @@ static bool take_apart(Answer *answer, bool matches, bool is_last, bool *stopped
 bool answer_ends_reasoning(const Answer *answer, uint32_t *ret_id)
 {
     const Request *request = answer->request;
-    if (!answer->parser || answer->n_ended == request->n_reasoning_end) return false;
+    if (!answer->parser || !request->n_reasoning_end) return false;
+    uint32_t at = answer->n_ended % request->n_reasoning_end; /* channels may think again */
     bool is_spent = answer->n_reasoning >= request->reasoning_budget && !answer->stream.n_pending &&
                     answer_parser_phase(answer->parser) == PHASE_REASONING;
-    if (!answer->n_ended && !is_spent) return false;
-    *ret_id = request->reasoning_end[answer->n_ended];
+    if (!at && !is_spent) return false;
+    *ret_id = request->reasoning_end[at];
     return true;
 }
 

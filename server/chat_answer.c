@@ -49,11 +49,15 @@ static bool list_tools(Arena *arena, const ApiTools *tools, AnswerPlan *plan, Er
 /* The ids that end reasoning; around a tag, which stands on a line of its own, line breaks. */
 static bool set_budget(const ApiJob *job, const ApiParams *params, Request *request, Error *error)
 {
-    const AnswerMarker *end = &job->model->style->marks[MARK_THINK_END];
-    char text[ANSWER_MARK_MAX_BYTES + 4];
+    const AnswerStyle *style = job->model->style;
+    const AnswerMarker *end = &style->marks[MARK_THINK_END];
+    char text[2 * ANSWER_MARK_MAX_BYTES + 16];
     TokenList ids = {0};
-    if (params->reasoning_budget < 0 || !job->model->style->has_reasoning) return true;
-    snprintf(text, sizeof text, *end->text == '<' && !end->is_control ? "\n%s\n\n" : "%s", end->text);
+    if (params->reasoning_budget < 0 || !style->has_reasoning) return true;
+    if (style->format->body == CALL_CHANNELS)
+        snprintf(text, sizeof text, "%s%sassistant", end->text, style->marks[MARK_START].text);
+    else
+        snprintf(text, sizeof text, *end->text == '<' && !end->is_control ? "\n%s\n\n" : "%s", end->text);
     const TextRange all = {0, strlen(text)};
     const TokEncode encode = {.text = text, .n = all.end, .trusted = &all, .n_trusted = 1};
     if (!tok_encode(job->model->tokenizer, &encode, &ids, error)) return false;
@@ -72,7 +76,7 @@ bool chat_answer_plan(ApiJob *job, const ApiParams *params, const ChatPromptEnd 
     Request *request = generation->requests[0];
     const AnswerStyle *style = job->model->style;
     bool calls = api_tools_may_call(&params->tools);
-    if (!style || (!calls && !style->has_reasoning)) return true;
+    if (!style || (!calls && !style->has_reasoning && style->format->body != CALL_CHANNELS)) return true;
     AnswerPlan *plan = arena_alloc(&request->arena, sizeof *plan);
     if (!plan) return no_memory(error);
     *plan = (AnswerPlan){

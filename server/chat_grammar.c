@@ -95,7 +95,9 @@ static bool build(const GrammarSource *source, GrammarBuilder *builder, GrammarN
 bool chat_grammar_get(GrammarCache *cache, const ChatGuide *guide, const GrammarSource *source, Grammar **ret_grammar,
                       Error *error)
 {
-    bool is_plain = !api_tools_may_call(&guide->params->tools) && !may_reason(guide) && !guide->end->in_reasoning;
+    bool has_channels = guide->style && guide->style->format->body == CALL_CHANNELS;
+    bool is_plain =
+        !api_tools_may_call(&guide->params->tools) && !may_reason(guide) && !guide->end->in_reasoning && !has_channels;
     if (is_plain || !guide->style) return grammar_cache_get(cache, source, ret_grammar, error);
     const Wrapped wrapped = {guide, source};
     Buffer key;

@@ -109,7 +109,9 @@ static bool ends_in_reasoning(const ApiJob *job, const ApiParams *params, const 
     if (tail.end != prompt->text.n) return false;
     const char *text = prompt->text.data + tail.start;
     bool opens = opens_reasoning(style, text, tail.end - tail.start);
-    *ret_closed = !opens && find_last(text, tail.end - tail.start, &style->marks[MARK_THINK_END]);
+    /* In channels each message before has an end as reasoning has: it is never over before it begins. */
+    *ret_closed = !opens && style->format->body != CALL_CHANNELS &&
+                  find_last(text, tail.end - tail.start, &style->marks[MARK_THINK_END]);
     return opens;
 }
 

@@ -1,34 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/text/answer_parser.h"
-#include "engine/text/tool_call.h"
+#include "engine/text/answer_parser_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_HELD_BYTES = 64 << 20, MAX_MARKS = 3 };
-
-typedef enum Mode {
-    MODE_START,
-    MODE_REASONING,
-    MODE_THOUGHT, /* behind reasoning */
-    MODE_CONTENT,
-    MODE_CALL,
-    MODE_CALLED,  /* behind the last byte of a call's body: its end mark is due */
-    MODE_BETWEEN, /* behind a call */
-    MODE_OVER,
-} Mode;
-
-struct AnswerParser {
-    const AnswerPlan *plan;
-    AnswerParts *parts; /* of the push under way */
-    Mode mode;
-    bool has_reasoning, has_content;
-    Buffer held; /* blanks, then what may still become a mark; not told yet */
-    size_t n_blank;
-    ToolCall call;
-    Buffer raw;   /* since the last call that was told: content, if no other one comes of it */
-    Buffer since; /* ToolCall.since, as long as its first name is not known */
-};
 
 bool answer_parser_new(const AnswerPlan *plan, AnswerParser **ret_parser, Error *error)
 {
@@ -279,9 +255,18 @@ static void feed_call(AnswerParser *parser, char byte)
     if (!is_taken) feed(parser, byte);
 }
 
+static bool has_channels(const AnswerParser *parser)
+{
+    return parser->plan->style->format->body == CALL_CHANNELS;
+}
+
 static void feed(AnswerParser *parser, char byte)
 {
     if (parser->mode == MODE_OVER) return;
+    if (has_channels(parser)) {
+        answer_channels_feed(parser, byte);
+        return;
+    }
     if (parser->mode == MODE_CALL) {
         feed_call(parser, byte);
         return;
@@ -294,7 +279,7 @@ static void feed(AnswerParser *parser, char byte)
 /* Nothing but content can come any more. */
 static bool is_plain(const AnswerParser *parser)
 {
-    return parser->mode == MODE_CONTENT && !parser->held.n && !parser->plan->n_tools;
+    return parser->mode == MODE_CONTENT && !parser->held.n && !parser->plan->n_tools && !has_channels(parser);
 }
 
 bool answer_parser_push(AnswerParser *parser, const char *text, size_t n, AnswerParts *parts, Error *error)
@@ -324,6 +309,10 @@ static void end_unnamed(AnswerParser *parser)
 bool answer_parser_finish(AnswerParser *parser, AnswerParts *parts, Error *error)
 {
     parser->parts = parser->call.parts = parts;
+    if (has_channels(parser)) {
+        answer_channels_finish(parser);
+        return answer_parts_end(parts, error);
+    }
     if (parser->mode == MODE_CALL && !parser->call.is_named) end_unnamed(parser);
     /* Blanks at the end of reasoning would have gone with its mark; half an end mark of a call is no content. */
     bool is_nothing = parser->mode == MODE_CALLED || parser->mode == MODE_OVER;

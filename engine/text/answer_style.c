@@ -99,6 +99,16 @@ static const ToolFormat formats[] = {
      .body = CALL_PYTHON,
      .marks = {[MARK_CALL] = "<|tool_call_start|>", [MARK_CALL_END] = "<|tool_call_end|>"},
      .before = "\n"},
+    {.name = "gpt-oss",
+     .signs = {"<|channel|>", "<|message|>", "<|start|>"},
+     .body = CALL_CHANNELS,
+     .marks = {[MARK_CALL_END] = "<|call|>",
+               [MARK_CHANNEL] = "<|channel|>",
+               [MARK_MESSAGE] = "<|message|>",
+               [MARK_MESSAGE_END] = "<|end|>",
+               [MARK_START] = "<|start|>",
+               [MARK_CONSTRAIN] = "<|constrain|>"},
+     .before = ""},
     {.name = "llama3-json",
      .signs = {"<|start_header_id|>", "\"parameters\""},
      .lacks = "<function=",
@@ -115,12 +125,14 @@ enum { N_FORMATS = sizeof formats / sizeof *formats };
 
 static const struct {
     const char *name, *open, *close;
+    bool in_channels; /* of forms that have channels, and of these alone */
 } thoughts[] = {
-    {"think", "<think>", "</think>"},
-    {"mistral", "[THINK]", "[/THINK]"},
-    {"gemma4", "<|channel>thought\n", "<channel|>"},
-    {"cohere", "<|START_THINKING|>", "<|END_THINKING|>"},
-    {"seed", "<seed:think>", "</seed:think>"},
+    {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", true},
+    {"think", "<think>", "</think>", false},
+    {"mistral", "[THINK]", "[/THINK]", false},
+    {"gemma4", "<|channel>thought\n", "<channel|>", false},
+    {"cohere", "<|START_THINKING|>", "<|END_THINKING|>", false},
+    {"seed", "<seed:think>", "</seed:think>", false},
 };
 
 enum { N_THOUGHTS = sizeof thoughts / sizeof *thoughts };
@@ -222,10 +234,12 @@ static bool find_thoughts(AnswerStyle *style, const char *source, const char *na
     bool is_known = is_auto(name) || !strcmp(name, "none");
     for (size_t i = 0; i < N_THOUGHTS && !style->has_reasoning; i++) {
         const char *open = thoughts[i].open, *close = thoughts[i].close;
+        bool has_channels = style->format->body == CALL_CHANNELS;
         bool is_named = !is_auto(name) && !strcmp(name, thoughts[i].name);
-        bool is_shown =
-            is_auto(name) && (strstr(source, close) || (tok_find(tokenizer, open, strlen(open)) != TOK_NONE &&
-                                                        tok_find(tokenizer, close, strlen(close)) != TOK_NONE));
+        bool is_shown = is_auto(name) && has_channels == thoughts[i].in_channels &&
+                        (has_channels || strstr(source, close) ||
+                         (tok_find(tokenizer, open, strlen(open)) != TOK_NONE &&
+                          tok_find(tokenizer, close, strlen(close)) != TOK_NONE));
         is_known |= is_named;
         if (!is_named && !is_shown) continue;
         style->has_reasoning = true;
@@ -312,7 +326,8 @@ bool answer_style_find(const ChatTemplate *chat_template, const Tokenizer *token
 
 AnswerMark answer_style_control(const AnswerStyle *style, uint32_t id)
 {
-    for (int mark = 0; mark < ANSWER_MARKS; mark++)
+    /* the last one: what ends reasoning may be what ends each message */
+    for (int mark = ANSWER_MARKS; mark-- > 0;)
         if (style->marks[mark].is_control && style->marks[mark].id == id) return (AnswerMark)mark;
     return ANSWER_MARKS;
 }

@@ -9,12 +9,13 @@
 
 /* How a call is written between its markers. */
 typedef enum CallBody {
-    CALL_JSON,    /* {"name": ..., "arguments": {...}}, or a list of these */
-    CALL_NAMED,   /* name ARGS {...}, or such a list */
-    CALL_SECTION, /* several of name, {...}, each between marks of its own */
-    CALL_TAGS,    /* <function=name> <parameter=key> value </parameter> ... </function> */
-    CALL_PYTHON,  /* [name(key=value, ...), ...] */
-    CALL_GEMMA,   /* call:name{key:value,...} */
+    CALL_JSON,     /* {"name": ..., "arguments": {...}}, or a list of these */
+    CALL_NAMED,    /* name ARGS {...}, or such a list */
+    CALL_SECTION,  /* several of name, {...}, each between marks of its own */
+    CALL_TAGS,     /* <function=name> <parameter=key> value </parameter> ... </function> */
+    CALL_PYTHON,   /* [name(key=value, ...), ...] */
+    CALL_GEMMA,    /* call:name{key:value,...} */
+    CALL_CHANNELS, /* the whole answer is messages, each with a channel; what goes to a function is its arguments */
 } CallBody;
 
 typedef enum AnswerMark {
@@ -28,6 +29,11 @@ typedef enum AnswerMark {
     MARK_ARGUMENTS, /* between name and arguments, or what name and kind are written with */
     MARK_CALL_ID,   /* CALL_NAMED: before an id, which is between name and arguments */
     MARK_QUOTE,     /* CALL_GEMMA: around texts */
+    MARK_CHANNEL,   /* CALL_CHANNELS: before the channel, in a message's header */
+    MARK_MESSAGE,   /* behind the header */
+    MARK_MESSAGE_END,
+    MARK_START,     /* of the next message */
+    MARK_CONSTRAIN, /* before the kind of its text */
     ANSWER_MARKS
 } AnswerMark;
 

@@ -22,7 +22,7 @@ static const struct {
 static const char *const end_texts[] = {
     "<|im_end|>",    "<|eot_id|>",         "<|eom_id|>",    "<|endoftext|>", "<|end_of_text|>", "<|end|>",
     "<end_of_turn>", "<end_of_utterance>", "<eos>",         "</s>",          "<EOT>",           "[EOS]",
-    "[EOT]",         "<|fim_pad|>",        "<|repo_name|>", "<|file_sep|>",
+    "[EOT]",         "<|fim_pad|>",        "<|repo_name|>", "<|file_sep|>",  "<|return|>",      "<|call|>",
 };
 
 uint32_t tok_table_mask(uint32_t n)
@@ -139,6 +139,12 @@ bool tok_vocab_load(TokVocab *vocab, Arena *arena, const Gguf *gguf, Error *erro
 }
 
 /* Reads the ids that name tokens; a file without token types at least has these as control tokens. */
+static uint32_t find_control(const TokVocab *vocab, const char *text)
+{
+    uint32_t id = tok_vocab_find(vocab, (TokText){text, strlen(text)}, (TokText){"", 0});
+    return id != TOK_NONE && vocab->type[id] == TOK_CONTROL ? id : TOK_NONE;
+}
+
 static bool load_ids(TokVocab *vocab, const Gguf *gguf, uint32_t *ids, Error *error)
 {
     bool typed = gguf_find(gguf, KEY_TYPES);
@@ -171,8 +177,12 @@ bool tok_vocab_load_rules(TokVocab *vocab, const Gguf *gguf, Error *error)
         return error_set_param(error, ERR_INVALID, KEY_EOS, "key '%s' is absent, but an EOS token is to be added",
                                KEY_EOS);
     for (size_t i = 0; i < sizeof end_texts / sizeof *end_texts; i++) {
-        uint32_t id = tok_vocab_find(vocab, (TokText){end_texts[i], strlen(end_texts[i])}, (TokText){"", 0});
-        if (id != TOK_NONE && vocab->type[id] == TOK_CONTROL) vocab->ends[id] = true;
+        uint32_t id = find_control(vocab, end_texts[i]);
+        if (id != TOK_NONE) vocab->ends[id] = true;
     }
+    /* Where these two are, it ends a message, of which an answer may have several. */
+    uint32_t id = find_control(vocab, "<|end|>");
+    if (id != TOK_NONE && find_control(vocab, "<|return|>") != TOK_NONE && find_control(vocab, "<|call|>") != TOK_NONE)
+        vocab->ends[id] = false;
     return true;
 }

@@ -225,8 +225,10 @@ CallStep tool_call_feed_named(ToolCall *call, char byte)
 /* ---- the rows ---- */
 
 static CallStep (*const feeds[])(ToolCall *, char) = {
-    [CALL_JSON] = tool_call_feed_json,     [CALL_NAMED] = tool_call_feed_named, [CALL_TAGS] = tool_call_feed_tags,
-    [CALL_PYTHON] = tool_call_feed_python, [CALL_GEMMA] = tool_call_feed_gemma, [CALL_SECTION] = tool_call_feed_section,
+    [CALL_JSON] = tool_call_feed_json,      [CALL_NAMED] = tool_call_feed_named,
+    [CALL_TAGS] = tool_call_feed_tags,      [CALL_PYTHON] = tool_call_feed_python,
+    [CALL_GEMMA] = tool_call_feed_gemma,    [CALL_SECTION] = tool_call_feed_section,
+    [CALL_CHANNELS] = tool_call_feed_named,
 };
 
 void tool_call_begin(ToolCall *call, CallBody body)
@@ -244,6 +246,13 @@ void tool_call_begin(ToolCall *call, CallBody body)
     buffer_clear(&call->name);
     buffer_clear(&call->held);
     buffer_clear(&call->unread);
+}
+
+void tool_call_begin_arguments(ToolCall *call)
+{
+    tool_call_begin(call, CALL_CHANNELS);
+    call->since = NULL;
+    call->state = NAMED_ARGUMENTS;
 }
 
 CallStep tool_call_feed(ToolCall *call, char byte)

@@ -51,6 +51,8 @@ CallStep tool_call_feed_json(ToolCall *call, char byte);
 CallStep tool_call_feed_named(ToolCall *call, char byte);
 CallStep tool_call_feed_tags(ToolCall *call, char byte);
 void tool_call_begin_name(ToolCall *call); /* of tags: behind what stands before the name */
+/* name and arguments alone: call->name comes next, and behind tool_call_name_done the arguments. */
+void tool_call_begin_arguments(ToolCall *call);
 CallStep tool_call_feed_section(ToolCall *call, char byte);
 CallStep tool_call_feed_python(ToolCall *call, char byte);
 CallStep tool_call_feed_gemma(ToolCall *call, char byte);

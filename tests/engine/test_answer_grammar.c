@@ -61,6 +61,7 @@ static void expect_takes(World *world, const char *text, bool takes)
 static const struct {
     const char *format, *one, *two; /* answers that are one call and two calls */
     const char *bad[3];
+    const char *text, *before; /* stand before content, and between it and a call; NULL: nothing */
 } formats[] = {
     {"hermes",
      "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 3}}\n</tool_call>",
@@ -134,6 +135,16 @@ static const struct {
      NULL,
      {"{\"name\": \"weather\", \"parameters\": {}}", "{\"name\":\"add\", \"parameters\": {}}",
       "{\"name\": \"add\", \"parameters\": {}}; {\"name\": \"add\", \"parameters\": {}}"}},
+    {"gpt-oss",
+     "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"A\"}",
+     "<|channel|>commentary to=functions.add "
+     "<|constrain|>json<|message|>{}<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.add <|constrain|>json<|message|>{}",
+     {"<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{}",
+      "<|channel|>commentary to=functions.sub <|constrain|>json<|message|>{}",
+      "<|channel|>commentary to=functions.add <|constrain|>json<|message|>"},
+     "<|channel|>final<|message|>",
+     "<|end|><|start|>assistant"},
     {"pythonic",
      "[weather(city=\"A\", unit=\"F\")]",
      "[add(), add()]",
@@ -179,11 +190,16 @@ Test(answer_grammar, calls_that_may_come)
         expect_takes(&world, formats[i].one, true);
         for (size_t k = 0; k < 3; k++)
             expect_takes(&world, formats[i].bad[k], k > 0 && is_bare && !strncmp(formats[i].bad[k], "[add]", 5));
-        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) expect_takes(&world, texts[k], true);
-        snprintf(text, sizeof text, "I look.\n%s", formats[i].one);
+        const char *before = formats[i].before ? formats[i].before : "";
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+            snprintf(text, sizeof text, "%s%s", formats[i].text ? formats[i].text : "", texts[k]);
+            expect_takes(&world, text, true);
+        }
+        snprintf(text, sizeof text, "%sI look.\n%s%s", *before ? "<|channel|>commentary<|message|>" : "", before,
+                 formats[i].one);
         expect_takes(&world, text, true);
         snprintf(text, sizeof text, "%s Done.", formats[i].one);
-        expect_takes(&world, text, !is_bare);
+        expect_takes(&world, text, !is_bare && !*before);
         world.rules.has_content = false;
         cJSON_Delete(world.schema);
     }
@@ -233,6 +249,33 @@ static void expect_refuses_by(ErrorCode code, const char *format, const char *sc
 static void expect_refuses(const char *format, const char *schema, bool strict, bool must_call, const char *what)
 {
     expect_refuses_by(ERR_SCHEMA, format, schema, strict, must_call, what);
+}
+
+Test(answer_grammar, channels)
+{
+    static const char call[] = "<|channel|>commentary to=functions.add <|constrain|>json<|message|>{}";
+    static const char thought[] = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant";
+    char text[400];
+    World world;
+    world_init(&world, "gpt-oss", "gpt-oss", WEATHER);
+    world.rules.may_reason = true;
+    for (int must = 0; must < 2; must++) {
+        world.rules.must_call = must;
+        snprintf(text, sizeof text, "%s%s%s", thought, thought, call);
+        expect_takes(&world, text, true);
+        snprintf(text, sizeof text, "%s<|channel|>final<|message|>It is.", thought);
+        expect_takes(&world, text, !must);
+        expect_takes(&world, thought, false);
+        world.rules.in_reasoning = true;
+        snprintf(text, sizeof text, "hm<|end|><|start|>assistant%s", call);
+        expect_takes(&world, text, true);
+        expect_takes(&world, call, false);
+        world.rules.in_reasoning = false;
+    }
+    world.rules = (AnswerRules){.style = &world.style};
+    expect_takes(&world, "<|channel|>final<|message|>a", true);
+    expect_takes(&world, "a", false);
+    cJSON_Delete(world.schema);
 }
 
 #define MEMBER(key, value) "{\"type\":\"object\",\"properties\":{\"" key "\":" value "}}"

@@ -10,9 +10,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const char *const formats[] = {"hermes",  "qwen3-coder", "mistral",      "gemma",   "gemma4",
-                                      "lfm2",    "llama3-json", "pythonic",     "generic", "glm",
-                                      "kimi-k2", "deepseek-v3", "deepseek-v3.1"};
+static const char *const formats[] = {"hermes",  "qwen3-coder", "mistral",       "gemma",   "gemma4",
+                                      "lfm2",    "llama3-json", "pythonic",      "generic", "glm",
+                                      "kimi-k2", "deepseek-v3", "deepseek-v3.1", "gpt-oss"};
 static const MemberKinds kinds[] = {{"city", KIND_STRING}, {"days", KIND_NUMBER | KIND_STRING}};
 static const ToolSpec tools[] = {{"weather", {kinds, 2, KINDS_ALL}}, {"add", {.others = KINDS_ALL}}};
 
@@ -57,8 +57,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     AnswerParts whole, pieces;
     Error error;
     if (n < 2) return 0;
-    const char *reasoning = data[0] & 64 ? "none" : data[0] & 32 ? "mistral" : "think";
-    if (!answer_style_find(NULL, NULL, formats[(data[0] & 31) % N_FORMATS], reasoning, &style, &error)) abort();
+    const char *format = formats[(data[0] & 31) % N_FORMATS];
+    const char *thoughts = strcmp(format, "gpt-oss") ? "think" : "gpt-oss";
+    const char *reasoning = data[0] & 64 ? "none" : data[0] & 32 ? "mistral" : thoughts;
+    if (!answer_style_find(NULL, NULL, format, reasoning, &style, &error)) abort();
     AnswerPlan plan = {.style = &style,
                        .splits_reasoning = style.has_reasoning,
                        .begins_in_reasoning = data[0] & 128,

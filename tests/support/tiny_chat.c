@@ -27,6 +27,30 @@
     "items %}{{ '<parameter=' + key + '>\n' + (value if value is string else (value | tojson)) + '\n</parameter>\n' "  \
     "}}{% endfor %}{{ '</function>\n</tool_call>' }}"
 
+#define GLM                                                                                                            \
+    "{{ '\n<tool_call>' + call.function.name + '\n' }}{% for key, value in call.function.arguments | items %}"         \
+    "{{ '<arg_key>' + key + '</arg_key>\n<arg_value>' + (value if value is string else (value | tojson)) + "           \
+    "'</arg_value>\n' }}{% endfor %}{{ '</tool_call>' }}"
+#define SECTION(begin, call, end)                                                                                      \
+    "{{ ('" begin "' if loop.first else '') + " call " + ('" end "' if loop.last else '') }}"
+#define KIMI                                                                                                           \
+    SECTION("<|tool_calls_section_begin|>",                                                                            \
+            "'<|tool_call_begin|>functions.' + call.function.name + ':' + (loop.index0 | string) + "                   \
+            "'<|tool_call_argument_begin|>' + " ARGUMENTS " + '<|tool_call_end|>'",                                    \
+            "<|tool_calls_section_end|>")
+#define DEEPSEEK(head, neck, tail)                                                                                     \
+    SECTION("<｜tool▁calls▁begin｜>",                                                                                  \
+            "'<｜tool▁call▁begin｜>" head "' + call.function.name + '" neck "' + " ARGUMENTS " + '" tail               \
+            "<｜tool▁call▁end｜>'",                                                                                    \
+            "<｜tool▁calls▁end｜>")
+#define CHANNELS                                                                                                       \
+    "{% for message in messages %}{% for call in message['tool_calls'] or [] %}"                                       \
+    "{{ '<|start|>assistant<|channel|>commentary to=functions.' + call.function.name + ' "                             \
+    "<|constrain|>json<|message|>' "                                                                                   \
+    "+ " ARGUMENTS " + '<|call|>' }}{% endfor %}{% if message['content'] %}{{ '<|start|>' + message['role'] + "        \
+    "('<|channel|>final' if message['role'] == 'assistant' else '') + '<|message|>' + message['content'] + '<|end|>' " \
+    "}}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}"
+
 static const struct {
     const char *name, *text;
 } templates[] = {
@@ -37,6 +61,11 @@ static const struct {
     {"hermes", TOOLS TURN(HERMES) THINK("")},
     {"opens", TOOLS TURN(HERMES) THINK("<think>\n")},
     {"coder", TOOLS TURN(CODER) THINK("")},
+    {"glm", TOOLS TURN(GLM) THINK("")},
+    {"kimi", TOOLS TURN(KIMI) THINK("")},
+    {"deepseek", TOOLS TURN(DEEPSEEK("function<｜tool▁sep｜>", "\n```json\n", "\n```")) THINK("")},
+    {"deepseek31", TOOLS TURN(DEEPSEEK("", "<｜tool▁sep｜>", "")) THINK("")},
+    {"channels", TOOLS CHANNELS},
     {"mistral", TOOLS TURN("{{ '[TOOL_CALLS]' + call.function.name + '[ARGS]' + " ARGUMENTS " }}") THINK("")},
     {"llama",
      HINTED("<|start_header_id|>{\"parameters\"}")

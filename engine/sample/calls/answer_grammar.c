@@ -189,13 +189,13 @@ static bool write_answer(const CallWriter *writer, const AnswerRules *rules, Gra
 {
     GrammarBuilder *builder = writer->builder;
     GrammarNode call = GRAMMAR_FAILED;
-    if (!rules->n_tools) {
-        *ret_node = rules->has_content ? rules->content : grammar_without(builder, NULL, 0);
-        return true;
-    }
-    if (!write_choice(writer, rules, &call)) return false;
     bool only_one = rules->one_call || !writer->style->shows_two;
-    if (rules->must_call)
+    if (rules->n_tools && !write_choice(writer, rules, &call)) return false;
+    if (writer->style->format->body == CALL_CHANNELS)
+        *ret_node = channel_answer(writer, rules, call, only_one);
+    else if (!rules->n_tools)
+        *ret_node = rules->has_content ? rules->content : grammar_without(builder, NULL, 0);
+    else if (rules->must_call)
         *ret_node = write_calls(writer, call, only_one);
     else if (rules->has_content)
         *ret_node = grammar_alt(builder, rules->content, write_calls(writer, call, only_one));
@@ -223,10 +223,11 @@ bool answer_grammar(GrammarBuilder *builder, const AnswerRules *rules, GrammarNo
 {
     const CallWriter writer = {builder, rules->style, error};
     GrammarNode answer;
+    bool has_channels = rules->style->format->body == CALL_CHANNELS; /* reasoning is one of them */
     if (!write_answer(&writer, rules, &answer)) return false;
-    if (rules->in_reasoning)
+    if (rules->in_reasoning && !has_channels)
         answer = grammar_seq(builder, write_reasoning(&writer, false), answer);
-    else if (rules->may_reason)
+    else if (rules->may_reason && !has_channels)
         answer = grammar_seq(builder, grammar_optional(builder, write_reasoning(&writer, true)), answer);
     *ret_root = answer;
     return grammar_is_sound(builder, error);

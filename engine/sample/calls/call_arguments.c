@@ -50,7 +50,7 @@ static GrammarNode around(const CallWriter *writer, const char *text)
 static GrammarNode call_number(GrammarBuilder *builder)
 {
     static const CodeRange digits = {'0', '9'}, first = {'1', '9'};
-    GrammarNode more = grammar_repeat(builder, grammar_class(builder, &digits, 1, false), 0, 3);
+    GrammarNode more = grammar_repeat(builder, grammar_class(builder, &digits, 1, false), 0, 1);
     GrammarNode number = grammar_alt(builder, grammar_text(builder, "0"),
                                      grammar_seq(builder, grammar_class(builder, &first, 1, false), more));
     return grammar_seq(builder, grammar_text(builder, ":"), number);
@@ -117,10 +117,19 @@ static bool write_gemma(const CallWriter *writer, const CallTool *tool, const cJ
     return true;
 }
 
+static bool write_channel(const CallWriter *writer, const CallTool *tool, const cJSON *parameters,
+                          GrammarNode *ret_node)
+{
+    GrammarNode arguments;
+    if (!write_arguments(writer, parameters, NULL, &arguments)) return false;
+    *ret_node = channel_call(writer, tool->name, arguments);
+    return true;
+}
+
 static bool (*const bodies[])(const CallWriter *writer, const CallTool *tool, const cJSON *parameters,
                               GrammarNode *ret_node) = {
-    [CALL_JSON] = write_json, [CALL_NAMED] = write_named,   [CALL_SECTION] = write_section,
-    [CALL_TAGS] = write_tags, [CALL_PYTHON] = write_python, [CALL_GEMMA] = write_gemma,
+    [CALL_JSON] = write_json,     [CALL_NAMED] = write_named, [CALL_SECTION] = write_section,  [CALL_TAGS] = write_tags,
+    [CALL_PYTHON] = write_python, [CALL_GEMMA] = write_gemma, [CALL_CHANNELS] = write_channel,
 };
 
 bool call_body(const CallWriter *writer, const CallTool *tool, const cJSON *parameters, GrammarNode *ret_node)

@@ -15,5 +15,9 @@ typedef struct CallWriter {
 GrammarNode call_mark(const CallWriter *writer, AnswerMark mark);
 /* name and arguments as the style's body has them, from behind the mark to before its end. */
 LW_CHECK bool call_body(const CallWriter *writer, const CallTool *tool, const cJSON *parameters, GrammarNode *ret_node);
+/* Answers in channels: a call, and the whole answer with calls of these. */
+GrammarNode channel_call(const CallWriter *writer, const char *name, GrammarNode arguments);
+GrammarNode channel_answer(const CallWriter *writer, const AnswerRules *rules, GrammarNode call, bool only_one);
+
 /* Any text that the parser does not take for a call that begins without a mark. */
 GrammarNode bare_text(const CallWriter *writer, const CallTool *tools, uint32_t n_tools);
