@@ -14,15 +14,17 @@
 bool api_grammar_attach(ApiJob *job, const char *param, const GrammarSource *source, Error *error)
 {
     GrammarSource wanted = *source;
-    wanted.cancelled = &job->is_left;
-    if (!job->may_compile) wanted.ret_unknown = &job->grammar;
     GenerationPlan *plan = job->user;
+    wanted.cancelled = &job->is_left;
+    wanted.deadline_usec = plan->deadline_usec;
+    if (!job->may_compile) wanted.ret_unknown = &job->grammar;
     if (plan->grammar)
         return error_set_param(error, ERR_INVALID, param, "'%s': the answer has to follow another grammar already",
                                param);
     GrammarCache *cache = job->server->grammars;
     bool ok = plan->chat_guide ? chat_grammar_get(cache, plan->chat_guide, &wanted, &plan->grammar, error)
                                : grammar_cache_get(cache, &wanted, &plan->grammar, error);
+    snprintf(plan->grammar_field, sizeof plan->grammar_field, "%s", param);
     if (ok) return true;
     job->wants_compiler = error->code == ERR_BUSY;
     if (!*error->param) {

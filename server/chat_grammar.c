@@ -110,6 +110,7 @@ bool chat_grammar_get(GrammarCache *cache, const ChatGuide *guide, const Grammar
                                      .build = build,
                                      .arg = &wrapped,
                                      .cancelled = source->cancelled,
+                                     .deadline_usec = source->deadline_usec,
                                      .ret_unknown = source->ret_unknown};
         ok = grammar_cache_get(cache, &whole, ret_grammar, error);
     }

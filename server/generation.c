@@ -4,6 +4,7 @@
 #include "server/generation_state.h"
 #include "server/sse.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_ANSWER_BYTES = 512 << 20 };
@@ -256,6 +257,8 @@ void generation_on_event(InboxEntry *entry, Event *event)
         break;
     case EVENT_FAILED: {
         Error error = *event->error;
+        if (error.code == ERR_SCHEMA || error.code == ERR_TOO_LARGE) /* of the grammar, whose author is the client */
+            snprintf(error.param, sizeof error.param, "%s", generation->grammar_field);
         generation_part_close(part);
         generation_fail(generation, (int)error.code, &error);
         break;

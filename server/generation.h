@@ -21,6 +21,7 @@ typedef struct GenerationPlan {
     Request *requests[GENERATION_MAX_PROMPTS]; /* owned until submitted; ids are given then */
     Buffer echo[GENERATION_MAX_PROMPTS];       /* text of the prompt, where it is to be repeated */
     Grammar *grammar;                          /* a reference; NULL: any text */
+    char grammar_field[48];                    /* that asked for it */
     const struct ChatGuide *chat_guide;        /* while a chat's grammar is made */
     ApiAttention attention;
     bool stream, include_usage, want_logprobs, progress;

@@ -95,6 +95,7 @@ static Generation *generation_new(ApiJob *job, GenerationPlan *plan, Error *erro
     plan->map = NULL;
     if (plan->grammar) {
         generation->grammar = grammar_take(plan->grammar);
+        memcpy(generation->grammar_field, plan->grammar_field, sizeof plan->grammar_field);
         generation->answer.notes = grammar_notes(plan->grammar, &generation->answer.n_notes);
     }
     return generation;

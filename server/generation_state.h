@@ -28,9 +28,10 @@ struct Generation {
     uint32_t n_choices; /* of one part */
     PromptHashes hashes;
     uint32_t n_parts, n_open, n_choices_left;
-    Part *parts;          /* [n_parts] */
-    PromptMap *map;       /* of the first prompt */
-    Grammar *grammar;     /* a reference; NULL: none */
+    Part *parts;      /* [n_parts] */
+    PromptMap *map;   /* of the first prompt */
+    Grammar *grammar; /* a reference; NULL: none */
+    char grammar_field[sizeof((GenerationPlan){0}.grammar_field)];
     AnswerIds *ids;       /* [answer.n_choices]; NULL: the answers are not remembered */
     uint32_t last_choice; /* its finish frame waits for the timings */
     uint64_t arrival_usec, last_write_usec;

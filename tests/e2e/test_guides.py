@@ -66,6 +66,11 @@ def test_compiling_ends_when_the_client_leaves(server):
     assert server.post(CHAT, asking(automaton(3, "v")))[0] == 200
 
 
+def test_compiling_ends_with_the_time_of_the_request(server):
+    status, error = server.error(CHAT, {**asking(automaton(900, "y")), "timeout_s": 0.3})
+    assert status == 504 and error["code"] == "timeout"
+
+
 def test_tools_have_one_time_together(server):
     """Each of them would take less than the limit."""
     tools = [tool(f"f{i}", automaton(40, f"w{i}x")) for i in range(40)]
@@ -115,6 +120,6 @@ def test_end_tokens_within_a_grammar(server):
     end = server.post("/tokenize", {"content": "<|im_end|>", "parse_special": True})[1]["tokens"]
     assert len(end) == 1
     status, error = server.error(CHAT, {"messages": ASK, "grammar": f'root ::= <[{end[0]}]> "ab"'})
-    assert status == 400 and error["code"] == "invalid_schema"
+    assert status == 400 and error["code"] == "invalid_schema" and error["param"] == "grammar"
     status, answer = server.post(CHAT, {"messages": ASK, "grammar": f'root ::= "ab" <[{end[0]}]>'})
     assert status == 200 and answer["choices"][0]["message"]["content"] == "ab" and answer["choices"][0]["finish_reason"] == "stop"

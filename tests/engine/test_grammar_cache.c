@@ -156,6 +156,10 @@ Test(grammar_cache, compiling_ends_when_nobody_waits_for_it)
     cr_expect_eq(error.code, ERR_CANCELLED);
     source.arg = NULL;
     source.cancelled = NULL;
+    source.deadline_usec = 1;
+    cr_expect_not(grammar_cache_get(cache, &source, &grammar, &error));
+    cr_expect_eq(error.code, ERR_DEADLINE);
+    source.deadline_usec = 0;
     cr_assert(grammar_cache_get(cache, &source, &grammar, &error), "%s", error.text); /* for the next one it is made */
     grammar_release(grammar);
     grammar_cache_free(cache);
@@ -167,7 +171,7 @@ Test(grammar_cache, who_tries_something_has_the_time_that_is_left)
     GrammarBuilder *whole, *part;
     Error error;
     cr_assert(grammar_builder_new(&whole, &error));
-    grammar_builder_watch(whole, &is_left);
+    grammar_builder_watch(whole, &is_left, 0);
     cr_assert(grammar_builder_new_within(whole, &part, &error));
     cr_expect(grammar_in_time(part, &error));
     atomic_store(&is_left, true);

@@ -2,6 +2,7 @@
 #include "engine/sample/grammar/grammar.h"
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "engine/sample/grammar/grammar_impl.h"
 
@@ -41,19 +42,22 @@ bool grammar_builder_new_within(const GrammarBuilder *other, GrammarBuilder **re
 {
     if (!grammar_builder_new(ret_builder, error)) return false;
     (*ret_builder)->deadline_cpu_usec = other->deadline_cpu_usec;
-    (*ret_builder)->cancelled = other->cancelled;
+    grammar_builder_watch(*ret_builder, other->cancelled, other->deadline_usec);
     return true;
 }
 
-void grammar_builder_watch(GrammarBuilder *builder, const atomic_bool *cancelled)
+void grammar_builder_watch(GrammarBuilder *builder, const atomic_bool *cancelled, uint64_t deadline_usec)
 {
     builder->cancelled = cancelled;
+    builder->deadline_usec = deadline_usec;
 }
 
 bool grammar_in_time(const GrammarBuilder *builder, Error *error)
 {
     if (builder->cancelled && atomic_load_explicit(builder->cancelled, memory_order_relaxed))
         return error_set(error, ERR_CANCELLED, "nobody waits for this grammar any more");
+    if (builder->deadline_usec && clock_now_usec() > builder->deadline_usec)
+        return error_set(error, ERR_DEADLINE, "the request's time was over before its grammar was compiled");
     return cpu_usec() <= builder->deadline_cpu_usec ||
            error_set(error, ERR_TOO_LARGE, "compiling takes more than %d s", GRAMMAR_MAX_CPU_USEC / 1000000);
 }

@@ -167,7 +167,7 @@ static bool build(const GrammarCache *cache, const GrammarSource *source, Gramma
     GrammarBuilder *builder;
     GrammarNode root;
     if (!grammar_builder_new(&builder, error)) return false;
-    grammar_builder_watch(builder, source->cancelled);
+    grammar_builder_watch(builder, source->cancelled, source->deadline_usec);
     bool ok = source->build(source, builder, &root, error) &&
               grammar_compile(builder, root, cache->vocab, ret_grammar, error);
     grammar_builder_free(builder);

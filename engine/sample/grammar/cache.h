@@ -23,8 +23,9 @@ struct GrammarSource {
     size_t n;
     bool (*build)(const GrammarSource *source, GrammarBuilder *builder, GrammarNode *ret_root, Error *error);
     const void *arg;              /* for build */
-    const atomic_bool *cancelled; /* ends compiling; or NULL */
-    GrammarKey *ret_unknown;      /* not NULL: what is not known is not built, but fails with ERR_BUSY and its key */
+    const atomic_bool *cancelled; /* these two end compiling: grammar_builder_watch */
+    uint64_t deadline_usec;
+    GrammarKey *ret_unknown; /* not NULL: what is not known is not built, but fails with ERR_BUSY and its key */
 };
 
 typedef struct GrammarCacheParams {

@@ -37,8 +37,11 @@ LW_CHECK bool grammar_builder_new(GrammarBuilder **ret_builder, Error *error);
 /* One to try something in: it has the time that is left to the other one, and ends with it. */
 LW_CHECK bool grammar_builder_new_within(const GrammarBuilder *other, GrammarBuilder **ret_builder, Error *error);
 void grammar_builder_free(GrammarBuilder *builder); /* and all its nodes; NULL is fine */
-/* Compiling fails with ERR_CANCELLED soon after *cancelled is true; borrowed, any thread may set it. */
-void grammar_builder_watch(GrammarBuilder *builder, const atomic_bool *cancelled);
+/*
+ * Compiling fails with ERR_CANCELLED soon after *cancelled is true (NULL: never; borrowed, any thread may set it), with
+ * ERR_DEADLINE when the clock is behind deadline_usec (0: never).
+ */
+void grammar_builder_watch(GrammarBuilder *builder, const atomic_bool *cancelled, uint64_t deadline_usec);
 /* false: the time is over (ERR_TOO_LARGE), or nobody wants it any more. Asks the system: not for each byte. */
 LW_CHECK bool grammar_in_time(const GrammarBuilder *builder, Error *error);
 /* Where in its source the author is; errors from here on begin with it: "rule 'x', offset 12", "#/properties/a". */

@@ -72,6 +72,7 @@ struct GrammarBuilder {
     uint32_t n_notes, max_notes;
     uint64_t deadline_cpu_usec;
     const atomic_bool *cancelled; /* or NULL */
+    uint64_t deadline_usec;       /* of the clock; 0: none */
 };
 
 uint32_t hash_bytes(uint32_t hash, const void *bytes, size_t n);

@@ -375,5 +375,5 @@ bool mask_warm(Run *run, const GrammarBuilder *builder, Error *error)
     }
     free(warmth.words);
     free(warmth.caller);
-    return ok || (error->code != ERR_NO_MEMORY && error->code != ERR_CANCELLED); /* what is too much comes later */
+    return ok || error->code == ERR_TOO_LARGE; /* that comes later, or never */
 }
