@@ -107,6 +107,19 @@ def test_parameters_are_an_object(server, kind):
     assert status == 400 and error["param"] == "tools[0].function.parameters.type"
 
 
+def test_arguments_are_an_object_whatever_else_a_schema_allows(server):
+    body = {"messages": ASK, "tool_choice": "required", "max_tokens": 60, "temperature": 2}
+    status, error = server.error(CHAT, {**body, "tools": [tool("f", {"anyOf": [{"type": "string"}]})]})
+    assert status == 400 and "no object is valid" in error["message"]
+    kinds = {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"a": {"const": 1}}, "additionalProperties": False}]}
+    for seed in range(8):
+        status, answer = server.post(CHAT, {**body, "seed": seed, "tools": [tool("f", kinds)]})
+        assert status == 200
+        for call in answer["choices"][0]["message"].get("tool_calls", []):
+            assert json.loads(call["function"]["arguments"]) in ({}, {"a": 1})
+        assert answer["choices"][0]["finish_reason"] == "tool_calls" or seed
+
+
 @pytest.mark.parametrize("field, value", (("grammar", 'root ::= "a"'), ("regex", "a"), ("choice", ["a"]), ("guided_json", {})))
 def test_nothing_is_left_out_where_calls_have_to_come(server, field, value):
     body = {"messages": ASK, "tools": [tool("f", {"type": "object"})], "max_tokens": 4, field: value}

@@ -15,7 +15,7 @@ enum {
     MASK_MAX_BELOW = 8192,     /* nodes that are visited below them */
     MASK_MAX_TOP = 8,          /* states of a top; more is the whole stack */
     MASK_MAX_NODES = 4 << 20,  /* of the trie, visited for one mask */
-    MASK_WARM_NODES = 8 << 20, /* of the trie, visited ahead of time */
+    MASK_WARM_NODES = 6 << 20, /* of the trie, visited ahead of time */
 };
 
 /*
