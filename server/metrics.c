@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { LABEL_BYTES = 256 };
+
 typedef struct HistogramInfo {
     const char *name, *help;
     double bound[METRICS_MAX_BUCKETS]; /* rising; 0 ends the list */
@@ -63,7 +65,6 @@ void metrics_count_rejected(Metrics *metrics, int kind)
 
 /* ---- the page ---- */
 
-/* Prometheus escapes backslash, quote and line end in label values, as JSON does. */
 typedef struct Page {
     JsonOut out;
     const MetricsInfo *info;
@@ -76,11 +77,22 @@ static void head(Page *page, const char *name, const char *type, const char *hel
     json_rawf(&page->out, "\n# TYPE %s %s\n", name, type);
 }
 
+/* Prometheus knows the escapes of JSON for backslash and quote, but none for other control characters: those are
+ * blanks. */
+static void label_text(Page *page, const char *text)
+{
+    char plain[LABEL_BYTES];
+    snprintf(plain, sizeof plain, "%s", text);
+    for (char *at = plain; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7F) *at = ' ';
+    json_string(&page->out, plain);
+}
+
 /* name{model_name=...,engine="0" without the closing brace. */
 static void labels(Page *page, const char *name)
 {
     json_rawf(&page->out, "%s{model_name=", name);
-    json_string(&page->out, page->info->model);
+    label_text(page, page->info->model);
     json_raw(&page->out, ",engine=\"0\"");
 }
 
@@ -203,7 +215,7 @@ static void write_infos(Page *page)
     head(page, "vllm:cache_config_info", "gauge", "The KV memory: tokens of a block, and how many there are.");
     labels(page, "vllm:cache_config_info");
     json_rawf(&page->out, ",block_size=\"%u\",num_gpu_blocks=\"%u\",cache_dtype=", info->page_tokens, info->n_pages);
-    json_string(&page->out, info->kv_type);
+    label_text(page, info->kv_type);
     value(page, 1);
     head(page, "vllm:lora_requests_info", "gauge", "Adapters in use: there are none.");
     labels(page, "vllm:lora_requests_info");
@@ -271,7 +283,7 @@ static void write_process(Page *page)
     head(page, "longwave_build_info", "gauge", "The version, and what computes.");
     labels(page, "longwave_build_info");
     json_raw(&page->out, ",version=\"" LW_VERSION "\",device=");
-    json_string(&page->out, page->info->device);
+    label_text(page, page->info->device);
     value(page, 1);
 }
 

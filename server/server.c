@@ -19,6 +19,7 @@ enum {
     EVENTS_PER_TURN = 4096,
     TOKEN_MEMORY_BYTES = 64 << 20,
     GRAMMAR_CACHE_BYTES = 512 << 20,
+    STATUS_NAME_BYTES = 100,
     GRAMMAR_FAILURE_USEC = 60000000
 };
 
@@ -278,7 +279,11 @@ bool server_attach(Server *server, const ServedModel *model, const WorkerParams 
     worker_set_queue(server->worker, server->limits.max_queue, server->limits.max_queue_tokens);
     if (server->phase != PHASE_LOADING) return true; /* STOPPING=1 was the last word */
     server->phase = PHASE_READY;
-    service_notify("READY=1\nSTATUS=serving '%.100s'", model->names[0]);
+    /* A name is what the file says: a line end in it would begin another message. */
+    const char *name = model->names[0];
+    int n = 0;
+    while (n < STATUS_NAME_BYTES && (unsigned char)name[n] >= ' ') n++;
+    service_notify("READY=1\nSTATUS=serving '%.*s'", n, name);
     return true;
 }
 

@@ -69,6 +69,11 @@ def test_a_passed_socket_states_and_watchdog(tiny_path, tmp_path):
         assert all(state.startswith((b"WATCHDOG=1", b"STATUS=")) for state in wait_state(notify, b"STOPPING=1")[:-1])
 
 
+def test_a_name_is_no_message_to_the_service_manager(tiny_path, tmp_path):
+    with managed(tiny_path, tmp_path, "--alias", "one\nWATCHDOG=trigger") as (_, _, notify):
+        assert wait_state(notify, b"READY=1")[-1] == b"READY=1\nSTATUS=serving 'one'"
+
+
 def test_connections_wait_while_the_model_loads(tiny_path, tmp_path):
     """The process is stopped before it can load: who connects is answered once it goes on, and never with 503."""
     with managed(tiny_path, tmp_path) as (process, port, notify):

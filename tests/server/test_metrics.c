@@ -22,6 +22,28 @@ static void expect_line(const char *page, const char *line)
     cr_expect(strstr(page, line) != NULL, "no line '%s' in:\n%s", line, page);
 }
 
+/* The name of a model is whatever its file says. */
+Test(metrics, labels_have_no_escapes_that_prometheus_does_not_know)
+{
+    char name[300] = "a\tb\x07\x7F\r\n\"c\\\xC3\xA9\xFF";
+    MetricsInfo odd = info;
+    Metrics *metrics = calloc(1, sizeof *metrics);
+    Buffer page;
+    Error error;
+    cr_assert(metrics != NULL);
+    odd.model = name;
+    buffer_init(&page, 1 << 20);
+    cr_assert(metrics_write(metrics, &odd, 1, &page, &error));
+    expect_line(page.data,
+                "\nvllm:num_requests_waiting{model_name=\"a b    \\\"c\\\\\xC3\xA9\uFFFD\",engine=\"0\"} 0\n");
+    memset(name, 'x', sizeof name - 1);
+    buffer_clear(&page);
+    cr_assert(metrics_write(metrics, &odd, 1, &page, &error));
+    cr_expect(strstr(page.data, "xx\",engine=\"0\"} 0\n") != NULL);
+    buffer_done(&page);
+    free(metrics);
+}
+
 Test(metrics, page_has_counters_gauges_and_histograms)
 {
     Metrics *metrics = calloc(1, sizeof *metrics);
@@ -86,8 +108,8 @@ Test(metrics, what_the_cache_holds_and_what_attention_saw_are_told)
     Buffer page;
     Error error;
     cr_assert(metrics != NULL);
-    metrics->engine = (EngineStats){
-        .kv_bytes_used = 8, .kv_bytes_idle = 3, .kv_bytes_total = 10, .prefix_evicted_pages = 21};
+    metrics->engine =
+        (EngineStats){.kv_bytes_used = 8, .kv_bytes_idle = 3, .kv_bytes_total = 10, .prefix_evicted_pages = 21};
     metrics->attention = (AttentionStats){.n_queries = 31, .n_tokens = 310, .n_selections = 4};
     buffer_init(&page, 1 << 20);
     cr_assert(metrics_write(metrics, &plain, 1, &page, &error));
