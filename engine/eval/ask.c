@@ -151,6 +151,9 @@ static bool run_round(Round *round, Error *error)
         if (!ask_fork(params->engine, base_of(round, i), params->base_policy, params->policy, &round->seqs[i], error))
             return false;
         round->n_open++;
+        const EvalQuestion *question = &round->questions[i];
+        uint32_t n_prompt = engine_seq_tokens(params->engine, round->seqs[i]) + question->n_tokens - question->n_answer;
+        if (params->rows == ROWS_PREFILL) engine_seq_set_prompt(params->engine, round->seqs[i], n_prompt);
     }
     if (params->rows == ROWS_DECODE) engine_set_trace(params->engine, counts_look, round->counting);
     bool ok = step(round, false, error);

@@ -57,6 +57,8 @@ static bool ask_group(Cell *cell, uint32_t first, Error *error)
     const EvalRun *run = cell->run;
     SeqId base;
     if (!engine_seq_new(run->engine, run->policies[first].id, &base, error)) return false;
+    /* Its last rows may be dense; where questions are more of the prompt, they are the last rows. */
+    if (run->question_rows == ROWS_DECODE) engine_seq_set_prompt(run->engine, base, (uint32_t)cell->haystack.tokens.n);
     uint64_t begin_usec = clock_now_usec();
     bool ok = ask_prefill(run->engine, base, cell->haystack.tokens.ids, (uint32_t)cell->haystack.tokens.n, error);
     double prefill_seconds = seconds_since(begin_usec);

@@ -284,6 +284,36 @@ Test(test_eval, answers_to_prefilled_questions_are_decoded)
     engine_close(engine);
 }
 
+static double log_probs_of(const Eval *eval, const char *policy)
+{
+    const TaskSummary *task = summary_task(eval_report(eval)->summary, policy, "passkey:repeats=1", LENGTH);
+    cr_assert_not_null(task, "%s", policy);
+    return task->log_prob_change.value;
+}
+
+/* A tail as long as the prompt leaves nothing that selects in it, whichever rows the question is. */
+Test(test_eval, the_last_rows_of_prompts_are_dense)
+{
+    static const char tail[] = "vertical-slash:budget=512:dense_tail=4096", plain[] = "vertical-slash:budget=512",
+                      late[] = "vertical-slash:budget=512:prefill_from=all",
+                      of_question[] = "vertical-slash:budget=512:dense_tail=4";
+    Engine *engine = open_engine();
+    char policies[256];
+    snprintf(policies, sizeof policies, "%s,%s,%s,%s", plain, tail, late, of_question);
+    EvalParams params = params_of(engine, policies);
+    params.tasks = "passkey:repeats=1";
+    params.n_positions = 0;
+    Eval *decoded = measured(&params);
+    cr_expect_eq(log_probs_of(decoded, tail), log_probs_of(decoded, late));
+    cr_expect_neq(log_probs_of(decoded, plain), log_probs_of(decoded, late));
+    params.question_rows = ROWS_PREFILL;
+    Eval *prefilled = measured(&params);
+    cr_expect_neq(log_probs_of(prefilled, of_question), log_probs_of(prefilled, plain), "rows of the question");
+    eval_free(decoded);
+    eval_free(prefilled);
+    engine_close(engine);
+}
+
 /* Prompts by their numbers: those of one run, whoever measures which. */
 Test(test_eval, work_is_divided_by_prompts)
 {
