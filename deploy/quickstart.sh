@@ -123,6 +123,7 @@ fi
 cat >&2 <<END
 
 The server goes on at $url/v1 (process $pid, log $log_file).
+  in a browser:   $url/
   stop it:        kill $pid
   another model:  kill $pid; LONGWAVE_MODEL=FILE.gguf deploy/quickstart.sh
   by hand:        $binary serve --model FILE.gguf --port $port
