@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON schemas: any JSON compiles or is refused with a reason, and a random walk through the grammar is never at a loss
- * and ends in text that is JSON.
+ * JSON schemas: any JSON compiles or is refused with a reason, in each form of writing values, and a random walk
+ * through the grammar is never at a loss; where the form is JSON it ends in text that is.
  */
 #include "engine/sample/grammar/matcher.h"
 #include "engine/sample/schema/schema.h"
@@ -42,7 +42,7 @@ static uint8_t push_any(GrammarMatcher *matcher, size_t at, uint32_t *state)
     return 0;
 }
 
-static void walk(Grammar *grammar, uint32_t state)
+static void walk(Grammar *grammar, bool is_json, uint32_t state)
 {
     GrammarMatcher *matcher;
     Error error = {0};
@@ -56,7 +56,7 @@ static void walk(Grammar *grammar, uint32_t state)
         text[n++] = (char)byte;
     }
     text[n] = 0;
-    if (matcher_may_end(matcher)) {
+    if (is_json && matcher_may_end(matcher)) {
         cJSON *json = cJSON_ParseWithOpts(text, NULL, 1);
         if (!json) abort();
         cJSON_Delete(json);
@@ -64,20 +64,31 @@ static void walk(Grammar *grammar, uint32_t state)
     matcher_free(matcher);
 }
 
-static void use(const cJSON *schema, const SchemaOptions *options, uint32_t seed)
+static void use(const cJSON *schema, const SchemaOptions *options, SchemaForm form, uint32_t seed)
 {
     Error error = {0};
     GrammarBuilder *builder;
     GrammarNode root;
     Grammar *grammar;
+    SchemaOptions own = options ? *options : (SchemaOptions){0};
     if (!grammar_builder_new(&builder, &error)) abort();
-    bool ok = schema_compile(schema, options, builder, &root, NULL, &error);
-    /* what has a value has a text, so only limits are left */
-    if (!ok && error.code != ERR_SCHEMA && error.code != ERR_TOO_LARGE && error.code != ERR_NO_MEMORY) abort();
+    const SchemaWriter writer = {.form = form,
+                                 .mark = grammar_text(builder, "<q>"),
+                                 .end = form == SCHEMA_TAGGED ? "</v>" : "<q>",
+                                 .before_key = "<k=",
+                                 .behind_key = ">",
+                                 .behind_value = "</v>",
+                                 .kinds_of = schema};
+    own.is_object = form != SCHEMA_JSON;
+    if (form != SCHEMA_JSON) own.writer = &writer;
+    bool ok = schema_compile(schema, &own, builder, &root, NULL, &error);
+    bool is_told = error.code == ERR_SCHEMA || (error.code == ERR_UNSUPPORTED && form != SCHEMA_JSON);
+    /* what has a value has a text, so only limits are left, and values that a form cannot tell */
+    if (!ok && !is_told && error.code != ERR_TOO_LARGE && error.code != ERR_NO_MEMORY) abort();
     if (ok && grammar_compile(builder, root, NULL, &grammar, &error)) {
-        for (uint32_t i = 0; i < 3; i++) walk(grammar, seed + i);
+        for (uint32_t i = 0; i < 3; i++) walk(grammar, form == SCHEMA_JSON, seed + i);
         grammar_release(grammar);
-    } else if (ok && error.code != ERR_TOO_LARGE) {
+    } else if (ok && error.code != ERR_TOO_LARGE && form == SCHEMA_JSON) {
         abort();
     }
     grammar_builder_free(builder);
@@ -95,8 +106,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (json_parse(text, n, &schema, &error)) {
         uint32_t seed = 2166136261u;
         for (size_t i = 0; i < n; i++) seed = (seed ^ data[i]) * 16777619u;
-        use(schema, NULL, seed);
-        use(schema, &(SchemaOptions){.keeps_order = true, .ref_stands_alone = true}, seed);
+        const SchemaOptions ordered = {.keeps_order = true, .ref_stands_alone = true};
+        use(schema, NULL, SCHEMA_JSON, seed);
+        use(schema, &ordered, SCHEMA_JSON, seed);
+        use(schema, &ordered, (SchemaForm)(1 + seed % 3), seed);
         if (!schema_check_strict(schema, &error) && error.code != ERR_SCHEMA) abort();
         cJSON_Delete(schema);
     }

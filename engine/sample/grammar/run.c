@@ -248,20 +248,22 @@ bool run_spot_from(Run *run, uint32_t stack, uint32_t *ret_spot, Error *error)
 
 /* ---- steps ---- */
 
+static int compare_byte(const void *key, const void *item)
+{
+    uint8_t byte = *(const uint8_t *)key;
+    const ByteEdge *edge = item;
+    return byte < edge->first ? -1 : byte > edge->last;
+}
+
 static bool put_byte(Run *run, Stack stack, uint8_t byte, Error *error)
 {
     const Automaton *automaton = run->automaton;
     const AutomatonState *at = &automaton->states[stack.state];
-    uint32_t low = at[0].first_byte, high = at[1].first_byte, next;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (automaton->bytes[middle].last < byte)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == at[1].first_byte || automaton->bytes[low].first > byte) return true;
-    if (!run_stack(run, automaton->bytes[low].to, stack.below, &next, error)) return false;
+    const ByteEdge *edge = bsearch(&byte, &automaton->bytes[at[0].first_byte], at[1].first_byte - at[0].first_byte,
+                                   sizeof *edge, compare_byte);
+    uint32_t next;
+    if (!edge) return true;
+    if (!run_stack(run, edge->to, stack.below, &next, error)) return false;
     put(run, next);
     return true;
 }

@@ -225,18 +225,18 @@ bool dfa_relabel(const Dfa *dfa, uint64_t label, Arena *arena, const Dfa **ret_d
 
 /* ---- questions ---- */
 
+static int compare_code(const void *key, const void *item)
+{
+    uint32_t code = *(const uint32_t *)key;
+    const DfaEdge *edge = item;
+    return code < edge->first ? -1 : code > edge->last;
+}
+
 int64_t dfa_step(const Dfa *dfa, uint32_t state, uint32_t code)
 {
-    uint32_t low = dfa->begin[state], high = dfa->begin[state + 1];
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (dfa->edges[middle].last < code)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool taken = low < dfa->begin[state + 1] && dfa->edges[low].first <= code;
-    return taken ? (int64_t)dfa->edges[low].to : DFA_NONE;
+    uint32_t first = dfa->begin[state], n = dfa->begin[state + 1] - first;
+    const DfaEdge *edge = n ? bsearch(&code, &dfa->edges[first], n, sizeof *edge, compare_code) : NULL;
+    return edge ? (int64_t)edge->to : DFA_NONE;
 }
 
 uint64_t dfa_label(const Dfa *dfa, const char *word)

@@ -54,6 +54,12 @@ def make_object(rng, depth, bare):
     return schema
 
 
+def exact(text):
+    """A number with a fraction; 3.0 is an integer for JSON Schema."""
+    value = decimal.Decimal(text)
+    return int(value) if value == value.to_integral_value() else value
+
+
 def check(program, name, schema, seed):
     """(texts, faults)"""
     program.stdin.write(json.dumps({"format": name, "parameters": schema, "samples": SAMPLES, "seed": seed}) + "\n")
@@ -65,12 +71,12 @@ def check(program, name, schema, seed):
     if "error" in answer:
         print(f"{name}: {json.dumps(schema)}: {answer['error']}")
         return 0, 1
-    exact = json.loads(json.dumps(schema), parse_float=decimal.Decimal)
-    validator = jsonschema.Draft202012Validator(exact, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+    exact_schema = json.loads(json.dumps(schema), parse_float=decimal.Decimal)
+    validator = jsonschema.Draft202012Validator(exact_schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
     faults = 0
     for sample in answer["samples"]:
         try:
-            arguments = json.loads(sample["arguments"] or "null", parse_float=decimal.Decimal)
+            arguments = json.loads(sample["arguments"] or "null", parse_float=exact)
             fault = next(validator.iter_errors(arguments), None)
         except ValueError as error:
             fault = error
