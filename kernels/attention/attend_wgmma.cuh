@@ -4,6 +4,8 @@
  * of the group): a feeding warp group brings keys and values in tiles of 128 positions, which begin at multiples of
  * 128, and two warp groups attend, 64 queries each, one of them in its products while the other is in its softmax.
  *
+ * Listed sectors come eight a tile, wherever they are: a tile is then a function of the list alone.
+ *
  * Keys lie in shared memory as they are stored, which is 8 tokens by 16 bytes a core: a product takes the first,
  * another the last 8 tokens of each sector. Values come in pieces of 16 bytes, since their rows must be swizzled.
  *
@@ -34,15 +36,16 @@ template <KvType type, int dim> struct WgmmaTile {
     static constexpr bool kBf16 = type == KV_BF16;
 };
 
-/*
- * A tile of keys. bits: 0..7 its sectors that rows see, 8..15 those that the list names, then whether some row of the
- * tile of queries does not see all keys, and whether it is their last tile.
- */
-struct KeyTile {
-    uint32_t first_sector, bits;
-};
+/* Of a tile of keys: bits 0..7, its sectors that rows see. */
+constexpr uint32_t kListed = 1u << 8; /* the list names them; else they follow one another */
+constexpr uint32_t kMasked = 1u << 9; /* some row of the tile of queries does not see all keys */
+constexpr uint32_t kLast = 1u << 10;  /* the last of a tile of queries */
 
-constexpr uint32_t kMasked = 1u << 16, kLast = 1u << 17;
+struct KeyTile {
+    const char *places[kTileSectors]; /* of seen sectors */
+    uint32_t sectors[kTileSectors];   /* numbers */
+    uint32_t bits;
+};
 
 struct QueryWork {
     Visits visits;

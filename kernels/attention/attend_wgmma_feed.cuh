@@ -14,9 +14,12 @@ struct KeyWalk {
     uint32_t whole_from, whole_end;
 };
 
-/* A tile of keys, and where its two pages lie: undefined if none of their sectors is seen. */
+/*
+ * A tile of keys as it is walked: its first sector or, of a listed one, index into the list; KeyTile.bits; and where
+ * the two pages of one that is not listed lie: undefined if none of their sectors is seen.
+ */
 struct Fetch {
-    KeyTile tile;
+    uint32_t first, bits;
     uint32_t pages[2];
 };
 
@@ -28,17 +31,9 @@ __device__ inline KeyWalk walk_begin(const Visits &v)
 }
 
 /* What is not held, or lies behind the last row, is nobody's. */
-__device__ inline uint32_t find_pages(const Visits &v, uint32_t first_sector, uint32_t sectors, uint32_t (&ret)[2])
+__device__ inline bool is_held(const Visits &v, uint32_t page)
 {
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t page = first_sector / KV_PAGE_SECTORS + i, bits = 15u << i * KV_PAGE_SECTORS;
-        if (!(sectors & bits)) continue;
-        if (page <= v.last_pos / KV_PAGE_TOKENS && v.pages[page] != UINT32_MAX)
-            ret[i] = v.pages[page];
-        else
-            sectors &= ~bits;
-    }
-    return sectors;
+    return page <= v.last_pos / KV_PAGE_TOKENS && v.pages[page] != UINT32_MAX;
 }
 
 __device__ inline uint32_t walk_end(const Visits &v, uint32_t phase)
@@ -46,26 +41,36 @@ __device__ inline uint32_t walk_end(const Visits &v, uint32_t phase)
     return phase == KEYS_SINK ? v.n_sink : phase == KEYS_LIST ? v.n_list : v.first_recent + v.n_recent;
 }
 
-/* The sectors from walk.at on of one tile. */
-__device__ inline Fetch walk_tile(const Visits &v, KeyWalk &walk)
+/* The next sectors of the list, by whole warps. */
+__device__ inline Fetch walk_list(const Visits &v, KeyWalk &walk)
 {
-    Fetch ret = {};
-    uint32_t end = walk_end(v, walk.phase), first, sectors = 0;
-    bool is_list = walk.phase == KEYS_LIST;
-    if (is_list) {
-        first = v.plan.list[walk.at] / kTileSectors * kTileSectors;
-        for (; walk.at < end && v.plan.list[walk.at] - first < kTileSectors; walk.at++)
-            sectors |= 1u << v.plan.list[walk.at] % kTileSectors;
-    } else {
-        first = walk.at / kTileSectors * kTileSectors;
-        uint32_t to = min(end, first + kTileSectors);
-        sectors = (1u << (to - first)) - (1u << (walk.at - first));
-        walk.at = to;
+    uint32_t n = min(v.n_list - walk.at, kTileSectors), lane = threadIdx.x % kWarp;
+    uint32_t sector = lane < n ? v.plan.list[walk.at + lane] : 0;
+    uint32_t sectors = __ballot_sync(kAllLanes, lane < n && is_held(v, sector / KV_PAGE_SECTORS));
+    uint32_t whole =
+        __ballot_sync(kAllLanes, lane < n && sector * KV_SECTOR_TOKENS + KV_SECTOR_TOKENS - 1 <= v.first_pos);
+    Fetch ret = {walk.at, sectors | kListed | ((sectors & whole) == kAllSectors ? 0 : kMasked), {0, 0}};
+    walk.at += n;
+    return ret;
+}
+
+/* The sectors from walk.at on of one tile that begins at a multiple of its size. */
+__device__ inline Fetch walk_range(const Visits &v, KeyWalk &walk)
+{
+    uint32_t first = walk.at / kTileSectors * kTileSectors, end = min(walk_end(v, walk.phase), first + kTileSectors);
+    Fetch ret = {first, (1u << (end - first)) - (1u << (walk.at - first)), {0, 0}};
+    walk.at = end;
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t page = first / KV_PAGE_SECTORS + i, bits = 15u << i * KV_PAGE_SECTORS;
+        if (!(ret.bits & bits)) continue;
+        if (is_held(v, page))
+            ret.pages[i] = v.pages[page];
+        else
+            ret.bits &= ~bits;
     }
-    sectors = find_pages(v, first, sectors, ret.pages);
-    bool is_whole = sectors == kAllSectors && visits_all_seen<false>(v.plan, is_list, false, v.first_pos, v.last_pos,
-                                                                     first * KV_SECTOR_TOKENS, kTileKeys);
-    ret.tile = {first, sectors | (is_list ? sectors << 8 : 0) | (is_whole ? 0 : kMasked)};
+    bool is_whole = ret.bits == kAllSectors && visits_all_seen<false>(v.plan, false, false, v.first_pos, v.last_pos,
+                                                                      first * KV_SECTOR_TOKENS, kTileKeys);
+    if (!is_whole) ret.bits |= kMasked;
     return ret;
 }
 
@@ -75,7 +80,7 @@ __device__ __forceinline__ bool walk_keys(const Visits &v, KeyWalk &walk, Fetch 
     bool is_whole = walk.phase == KEYS_RECENT && walk.at >= walk.whole_from && walk.at + kTileSectors <= walk.whole_end;
     if (is_whole && walk.at % kTileSectors == 0) {
         const uint32_t *pages = v.pages + walk.at / KV_PAGE_SECTORS;
-        ret = {{walk.at, kAllSectors}, {pages[0], pages[1]}};
+        ret = {walk.at, kAllSectors, {pages[0], pages[1]}};
         walk.at += kTileSectors;
         return true;
     }
@@ -85,8 +90,8 @@ __device__ __forceinline__ bool walk_keys(const Visits &v, KeyWalk &walk, Fetch 
             walk.at = walk.phase == KEYS_RECENT ? v.first_recent : 0;
             continue;
         }
-        ret = walk_tile(v, walk);
-        if (ret.tile.bits & kAllSectors) return true;
+        ret = walk.phase == KEYS_LIST ? walk_list(v, walk) : walk_range(v, walk);
+        if (ret.bits & kAllSectors) return true;
     }
     return false;
 }
@@ -149,16 +154,25 @@ __device__ __forceinline__ void bring_keys(WgmmaShared &shared, const WgmmaMemor
 {
     unsigned lane = threadIdx.x, at = ring.at();
     if (lane < kWarp) {
+        KeyTile &tile = shared.tiles[ring.slot];
+        bool is_seen = lane < kTileSectors && fetch.bits >> lane & 1;
         lw::barrier_wait(&shared.k_empty[at], ring.parity() ^ 1);
-        if (lane == 0) {
-            shared.tiles[ring.slot] = fetch.tile;
-            lw::barrier_expect(&shared.k_full[at], __popc(fetch.tile.bits & kAllSectors) * Tile::kSectorBytes);
+        uint32_t sector = fetch.first + lane, page = lane < KV_PAGE_SECTORS ? fetch.pages[0] : fetch.pages[1];
+        if (is_seen && (fetch.bits & kListed)) {
+            sector = v.plan.list[sector];
+            page = v.pages[sector / KV_PAGE_SECTORS];
         }
-        if (lane < kTileSectors && fetch.tile.bits >> lane & 1)
-            lw::bulk_copy(memory.keys + at * Tile::kBytes + lane * Tile::kSectorBytes,
-                          slot_at(v, lane < KV_PAGE_SECTORS ? fetch.pages[0] : fetch.pages[1]) +
-                              lane % KV_PAGE_SECTORS * (2 * Tile::kSectorBytes),
-                          Tile::kSectorBytes, &shared.k_full[at]);
+        const char *place = slot_at(v, page) + sector % KV_PAGE_SECTORS * (2 * Tile::kSectorBytes);
+        if (lane < kTileSectors) {
+            tile.sectors[lane] = sector;
+            tile.places[lane] = place;
+        }
+        if (lane == 0) tile.bits = fetch.bits;
+        __syncwarp();
+        if (lane == 0) lw::barrier_expect(&shared.k_full[at], __popc(fetch.bits & kAllSectors) * Tile::kSectorBytes);
+        if (is_seen)
+            lw::bulk_copy(memory.keys + at * Tile::kBytes + lane * Tile::kSectorBytes, place, Tile::kSectorBytes,
+                          &shared.k_full[at]);
         __syncwarp();
     }
     ring.next();
@@ -247,19 +261,19 @@ template <class Tile> __device__ __forceinline__ void copy_values(uint32_t to, c
     }
 }
 
-/* Sectors that are not seen, and tokens from n_tokens of the page on, become zeros. from_none: any address. */
+/* Sectors that are not seen, and tokens behind the last row, become zeros. from_none: any address. */
 template <class Tile>
-__device__ __noinline__ void copy_some_values(uint32_t to, const char *page, uint32_t first_token, uint32_t sectors,
-                                              int n_tokens, const void *from_none)
+__device__ __forceinline__ void copy_some_values(uint32_t to, const KeyTile &tile, const ValuePieces<Tile> &piece,
+                                                 uint32_t last_pos, const void *from_none)
 {
     using Pieces = ValuePieces<Tile>;
 #pragma unroll 1
-    for (unsigned i = 0; i < KV_PAGE_TOKENS / Pieces::kStep; i++) {
-        unsigned at = i * Pieces::kStep, token = at + first_token;
-        bool is_there = (sectors >> token / KV_SECTOR_TOKENS & 1) && (int)token < n_tokens;
-        const char *from =
-            page + at / KV_SECTOR_TOKENS * 2 * Tile::kSectorBytes + at % KV_SECTOR_TOKENS * Tile::kRowBytes;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + at * 128),
+    for (unsigned i = 0; i < Pieces::kEach; i++) {
+        unsigned at = i * Pieces::kStep + piece.first_token, sector = at / KV_SECTOR_TOKENS,
+                 token = at % KV_SECTOR_TOKENS;
+        bool is_there = (tile.bits >> sector & 1) && tile.sectors[sector] * KV_SECTOR_TOKENS + token <= last_pos;
+        const char *from = tile.places[sector] + Tile::kSectorBytes + token * Tile::kRowBytes + piece.piece * 16;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + i * Pieces::kStep * 128),
                      "l"(is_there ? from : from_none), "r"(is_there ? 16 : 0)
                      : "memory");
     }
@@ -271,23 +285,19 @@ __device__ __forceinline__ void bring_values(WgmmaShared &shared, const WgmmaMem
                                              Pending &pending)
 {
     ValuePieces<Tile> piece;
-    const KeyTile &tile = fetch.tile;
     show_values<Tile>(shared, memory, pending); /* of the tile before: they have had a turn's time */
     lw::barrier_wait(&shared.v_empty[ring.at()], ring.parity() ^ 1);
     uint32_t to = shared_address(memory.values + ring.at() * Tile::kBytes + piece.to);
-    uint32_t in_page = Tile::kSectorBytes + piece.first_token * Tile::kRowBytes + piece.piece * 16;
-#pragma unroll
-    for (unsigned half = 0; half < 2; half++, to += KV_PAGE_TOKENS * 128) {
-        const char *page = slot_at(v, fetch.pages[half]) + in_page;
-        if (tile.bits & kMasked)
-            copy_some_values<Tile>(
-                to, page, piece.first_token, tile.bits >> half * KV_PAGE_SECTORS & 15,
-                (int)(v.last_pos + 1 - tile.first_sector * KV_SECTOR_TOKENS) - (int)(half * KV_PAGE_TOKENS), from_none);
-        else
-            copy_values<Tile>(to, page);
+    if (fetch.bits & (kMasked | kListed)) {
+        lw::named_wait(NAMED_FEED, lw::kGroupThreads); /* the first warp has said where the sectors are */
+        copy_some_values<Tile>(to, shared.tiles[ring.slot], piece, v.last_pos, from_none);
+    } else {
+        uint32_t in_page = Tile::kSectorBytes + piece.first_token * Tile::kRowBytes + piece.piece * 16;
+        copy_values<Tile>(to, slot_at(v, fetch.pages[0]) + in_page);
+        copy_values<Tile>(to + KV_PAGE_TOKENS * 128, slot_at(v, fetch.pages[1]) + in_page);
     }
     copies_commit();
-    pending = {ring.at(), (tile.bits & kMasked) != 0};
+    pending = {ring.at(), (fetch.bits & kMasked) != 0};
     ring.next();
 }
 
@@ -332,7 +342,7 @@ __device__ __forceinline__ void feed(const AttendParams &p, WgmmaShared &shared,
                 expect_queries<dim>(p, work);
                 continue;
             }
-            if (!is_more) now.tile.bits |= kLast;
+            if (!is_more) now.bits |= kLast;
             bring_keys<Tile>(shared, memory, work.visits, now, k_ring);
             if (n > 1) bring_values<Tile>(shared, memory, work.visits, before, p.q, v_ring, pending);
         }

@@ -111,11 +111,21 @@ __device__ __forceinline__ uint32_t position_of(const QueryWork &work, uint32_t 
 /* What the row at a position sees of a tile (visits_sees). */
 __device__ __forceinline__ uint32_t seen_bits(const AttnPlan &plan, const KeyTile &tile, uint32_t position)
 {
-    int64_t first = (int64_t)tile.first_sector * KV_SECTOR_TOKENS;
-    auto below = [&](int64_t end) { return bits_below((int)min(max(end - first, (int64_t)0), (int64_t)kTileKeys)); };
-    uint32_t near = ~below((int64_t)position + 1 - plan.recent);
-    return below((int64_t)position + 1) & (below(plan.sink) | near | spread_bits(tile.bits >> 8 & kAllSectors)) &
-           spread_bits(tile.bits & kAllSectors);
+    uint32_t seen = 0;
+    if (tile.bits & kListed) {
+#pragma unroll 1
+        for (unsigned i = 0; i < kTileSectors; i++) {
+            int end = (int)(position + 1) - (int)(tile.sectors[i] * KV_SECTOR_TOKENS);
+            seen |= bits_below(min(end, KV_SECTOR_TOKENS)) << 4 * i;
+        }
+    } else {
+        int64_t first = (int64_t)tile.sectors[0] * KV_SECTOR_TOKENS;
+        auto below = [&](int64_t end) {
+            return bits_below((int)min(max(end - first, (int64_t)0), (int64_t)kTileKeys));
+        };
+        seen = below((int64_t)position + 1) & (below(plan.sink) | ~below((int64_t)position + 1 - plan.recent));
+    }
+    return seen & spread_bits(tile.bits & kAllSectors);
 }
 
 /* Scores that are not finite become NaN. */
