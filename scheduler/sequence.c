@@ -108,6 +108,11 @@ void sequence_detach(Sequence *sequence, const SequenceTools *tools, bool keep)
         if (swap_out(tools->swap, tools->engine, request->policy, sequence->seq, first, &sequence->swapped, &ignored))
             tools->stats->swapped_out_bytes += swapped_bytes(sequence->swapped);
     }
+    if (keep && !sequence->swapped) {
+        /* What was read was read, also for rows that are computed once more; a copy takes it along. */
+        const AttentionStats stats = engine_seq_attention(tools->engine, sequence->seq, ROWS_DECODE);
+        attention_stats_add(&sequence->job->timings.attention, &stats);
+    }
     if (tools->cache) prefix_cache_close(tools->cache, &sequence->cursor);
     engine_seq_close(tools->engine, sequence->seq);
     sequence->state = SEQUENCE_WAITING;

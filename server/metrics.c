@@ -356,6 +356,13 @@ static void write_attention(Page *page, const AttentionStats *attention)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         single(page, rows[i].name, "counter", rows[i].help, (double)rows[i].n);
+    head(page, "longwave_attention_stage_refreshes_total", "counter",
+         "Lists for which this stage of their selection was run.");
+    for (int i = 0; i < SELECT_MAX_STAGES; i++) {
+        char stage[8];
+        snprintf(stage, sizeof stage, "%d", i);
+        labelled(page, "longwave_attention_stage_refreshes_total", "stage", stage, (double)attention->n_refreshes[i]);
+    }
 }
 
 typedef struct AccountRow {

@@ -149,7 +149,8 @@ static bool score_random(const SelectTools *tools, const SelectQuery *query, con
 static bool score_vertical_slash(const SelectTools *tools, const SelectQuery *query, const ScanParams *scan)
 {
     (void)query;
-    return vertical_slash_scan(scan, tools->scale, tools->softcap);
+    vertical_slash_scan(scan, tools->scale, tools->softcap, tools->slash_scratch);
+    return true;
 }
 
 static const Scorer scorers[] = {{"random", score_random}, {"vertical-slash", score_vertical_slash}};

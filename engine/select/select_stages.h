@@ -28,7 +28,7 @@ typedef struct SelectTools {
     Stream stream;
     uint32_t *units, *indices, *top_scratch; /* [sectors of a context] each */
     float *scores;                           /* the same */
-    void *scan_scratch;
+    void *scan_scratch, *slash_scratch;
     float scale, softcap; /* of attention */
 } SelectTools;
 

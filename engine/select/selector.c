@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/carver.h"
 #include "engine/select/selector_impl.h"
+#include "engine/select/vertical_slash.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,9 @@ static void lay_out(Selector *selector, Carver *carver)
                                 scan_scratch_bytes(p->n_threads, KV_PAGE_TOKENS, shape->n_heads / shape->n_kv_heads,
                                                    shape->head_dim, p->context),
                                 1);
+    tools->slash_scratch = carve(
+        carver,
+        vertical_slash_scratch_bytes(shape->n_heads / shape->n_kv_heads, shape->head_dim, selector->max_sectors), 1);
     Wave *wave = &selector->wave;
     wave->spans = carve(carver, rows, sizeof *wave->spans);
     wave->seqs = carve(carver, rows, sizeof *wave->seqs);
@@ -160,6 +164,12 @@ static uint32_t state_head(const LayerCall *call, uint32_t kv_head)
     return call->layer * call->pass->shape->n_kv_heads + kv_head;
 }
 
+static void count_selection(const SelectQuery *query, uint32_t first_stage, AttentionStats *stats)
+{
+    stats->n_selections++;
+    for (uint32_t i = first_stage; i < query->selection->n_stages; i++) stats->n_refreshes[i]++;
+}
+
 /* A decoded row: what is due of the stages runs, the rest is as rows before left it. */
 static bool select_row(const LayerCall *call, const SelectQuery *query, SeqId seq, PlannedHead *head, AttnPlan *plan)
 {
@@ -174,7 +184,7 @@ static bool select_row(const LayerCall *call, const SelectQuery *query, SeqId se
         uint32_t *made;
         SelectList *edited = select_state_edit(selector->state, seq, which, &made);
         if (!select_run(&selector->tools, query, due, edited, made, &stats->select_bytes)) return false;
-        stats->n_selections++;
+        count_selection(query, due, stats);
         head->is_new = true;
         list = edited;
         words = made;
@@ -192,7 +202,7 @@ static bool select_block(const LayerCall *call, const SelectQuery *query, SeqId 
     AttentionStats *stats = &select_state_seq(selector->state, seq)->stats[ROWS_PREFILL];
     SelectList list = {0};
     if (!select_run(&selector->tools, query, 0, &list, selector->list, &stats->select_bytes)) return false;
-    stats->n_selections++;
+    count_selection(query, 0, stats);
     uint32_t *sectors = selector->words + selector->n_words;
     memcpy(sectors, select_sectors(&list, selector->list), list.n_sectors * sizeof *sectors);
     selector->n_words += list.n_sectors;

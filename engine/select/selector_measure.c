@@ -140,8 +140,10 @@ static void take_estimates(const LayerCall *call, uint32_t span)
         const KvLayout *layout = &at->classes[at->heads[h].class_index].pool->layout;
         if (head->n_probes)
             head->estimate = missing_share(call, span, h, logf((float)head->n_left_out / (float)head->n_probes), false);
-        stats->n_estimates++;
-        stats->estimated_mass += (double)head->estimate;
+        if (isfinite(head->estimate)) { /* else the request fails, and sums go on without it */
+            stats->n_estimates++;
+            stats->estimated_mass += (double)head->estimate;
+        }
         stats->select_bytes += (uint64_t)head->n_probes * layout->sector_bytes;
         if (selection->max_missing_mass > 0 && head->is_new) adapt(call, span, h, head->estimate);
     }
@@ -167,8 +169,10 @@ static void take_audit(const LayerCall *call, uint32_t span)
     for (uint32_t h = 0; h < call->pass->shape->n_kv_heads; h++) {
         const PlannedHead *head = &heads_of(call, span)[h];
         if (!head->selects) continue;
+        double missing = (double)missing_share(call, span, h, 0, true);
+        if (!isfinite(missing)) continue;
         stats->n_audits++;
-        stats->audited_mass += (double)missing_share(call, span, h, 0, true);
+        stats->audited_mass += missing;
         if (head->estimate > 0) stats->audited_estimate += (double)head->estimate;
     }
 }

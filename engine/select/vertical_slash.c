@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/select/vertical_slash.h"
 
-#include <math.h>
-#include <stdlib.h>
+#include "base/carver.h"
 
-enum { SAMPLED_ROWS = 16 };
+#include <math.h>
+#include <string.h>
+
+enum { SAMPLED_ROWS = 16, MOST_ROWS = 2 * SAMPLED_ROWS - 1, MOST_UNIT_SECTORS = 256, ALIGNMENT = 64 };
 
 /* Sums of softmax weights, or places in an order. */
 typedef struct Ranked {
@@ -19,7 +21,8 @@ typedef struct Estimate {
     uint32_t n_sectors;        /* up to the last row's own */
     Ranked *columns;           /* [n_sectors] */
     Ranked *diagonals;         /* [n_sectors] of KV_SECTOR_TOKENS distances each */
-    uint32_t *unit_of; /* [n_sectors] 1 + the unit that holds the sector; 0: it is not scanned, or has a place */
+    uint32_t *unit_of; /* [n_sectors + MOST_UNIT_SECTORS] 1 + the unit that holds the sector; 0: it is not scanned, or
+                          has a place */
     float *scores;     /* [n_rows, group, n_sectors * KV_SECTOR_TOKENS] */
     float *keys;       /* [k_dim, KV_SECTOR_TOKENS] of one sector */
 } Estimate;
@@ -83,11 +86,36 @@ static void estimate_weights(Estimate *estimate)
     for (uint32_t i = 0; i < n_queries; i++) add_query(estimate, i, estimate->scores + i * n_keys);
 }
 
-static int heaviest_first(const void *a, const void *b)
+static bool is_heavier(const Ranked *a, const Ranked *b)
 {
-    const Ranked *x = a, *y = b;
-    if (x->weight != y->weight) return x->weight > y->weight ? -1 : 1;
-    return x->index < y->index ? -1 : 1;
+    return a->weight != b->weight ? a->weight > b->weight : a->index < b->index;
+}
+
+static void swap(Ranked *a, Ranked *b)
+{
+    Ranked kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* Everything below `at` in a heap whose lightest is at its top. */
+static void sift_down(Ranked *items, uint32_t n, uint32_t at)
+{
+    for (uint32_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && is_heavier(&items[child], &items[child + 1])) child++;
+        if (!is_heavier(&items[at], &items[child])) return;
+        swap(&items[at], &items[child]);
+    }
+}
+
+/* Heaviest first, in place: qsort may allocate. */
+static void sort_ranked(Ranked *items, uint32_t n)
+{
+    for (uint32_t i = n / 2; i > 0; i--) sift_down(items, n, i - 1);
+    for (uint32_t end = n; end > 1; end--) {
+        swap(&items[0], &items[end - 1]);
+        sift_down(items, end - 1, 0);
+    }
 }
 
 /* Gives the sector's unit the next place; 1 unless it has one or is not scanned. */
@@ -122,8 +150,8 @@ static void rank_units(Estimate *estimate)
         for (uint32_t s = 0; s < scan->unit_sectors; s++)
             if (scan->units[u] + s < n) estimate->unit_of[scan->units[u] + s] = u + 1;
     for (uint32_t i = 0; i < n; i++) estimate->columns[i].index = estimate->diagonals[i].index = i;
-    qsort(estimate->columns, n, sizeof *estimate->columns, heaviest_first);
-    qsort(estimate->diagonals, n, sizeof *estimate->diagonals, heaviest_first);
+    sort_ranked(estimate->columns, n);
+    sort_ranked(estimate->diagonals, n);
     bool has_diagonals = scan->n_rows > 1;
     for (uint32_t diagonal = 0; diagonal < n; diagonal++) {
         uint32_t due = has_diagonals ? take_diagonal(estimate, estimate->diagonals[diagonal].index, &place) : 1;
@@ -132,27 +160,35 @@ static void rank_units(Estimate *estimate)
     while (column < n) take(estimate, estimate->columns[column++].index, &place);
 }
 
-bool vertical_slash_scan(const ScanParams *scan, float scale, float softcap)
+/* scores come last: only as much of them as there are rows and sectors is touched. */
+static void lay_out(Estimate *estimate, uint32_t group, uint32_t k_dim, uint32_t n_sectors, Carver *carver)
 {
-    uint32_t n_sectors = (scan->first_pos + scan->n_rows - 1) / KV_SECTOR_TOKENS + 1;
+    estimate->columns = carve(carver, n_sectors, sizeof *estimate->columns);
+    estimate->diagonals = carve(carver, n_sectors, sizeof *estimate->diagonals);
+    estimate->unit_of = carve(carver, (size_t)n_sectors + MOST_UNIT_SECTORS, sizeof *estimate->unit_of);
+    estimate->keys = carve(carver, (size_t)k_dim * KV_SECTOR_TOKENS, sizeof *estimate->keys);
+    estimate->scores = carve(carver, (size_t)MOST_ROWS * group * n_sectors, KV_SECTOR_TOKENS * sizeof(float));
+}
+
+size_t vertical_slash_scratch_bytes(uint32_t group, uint32_t k_dim, uint32_t max_sectors)
+{
+    Estimate unused;
+    Carver measure = {.alignment = ALIGNMENT};
+    lay_out(&unused, group, k_dim, max_sectors, &measure);
+    return measure.overflow ? SIZE_MAX : measure.used_bytes;
+}
+
+void vertical_slash_scan(const ScanParams *scan, float scale, float softcap, void *scratch)
+{
+    uint32_t n = (scan->first_pos + scan->n_rows - 1) / KV_SECTOR_TOKENS + 1;
     uint32_t row_step = scan->n_rows > SAMPLED_ROWS ? scan->n_rows / SAMPLED_ROWS : 1;
-    Estimate estimate = {.scan = scan, .scale = scale, .softcap = softcap, .row_step = row_step};
+    Estimate estimate = {.scan = scan, .scale = scale, .softcap = softcap, .row_step = row_step, .n_sectors = n};
+    Carver carver = {scratch, ALIGNMENT};
     estimate.n_rows = scan->n_rows / row_step;
-    estimate.n_sectors = n_sectors;
-    estimate.columns = calloc(n_sectors, sizeof *estimate.columns);
-    estimate.diagonals = calloc(n_sectors, sizeof *estimate.diagonals);
-    estimate.unit_of = calloc(n_sectors + scan->unit_sectors, sizeof *estimate.unit_of);
-    estimate.scores = calloc((size_t)estimate.n_rows * scan->group * n_sectors, KV_SECTOR_TOKENS * sizeof(float));
-    estimate.keys = calloc((size_t)scan->k_dim * KV_SECTOR_TOKENS, sizeof *estimate.keys);
-    bool ok = estimate.columns && estimate.diagonals && estimate.unit_of && estimate.scores && estimate.keys;
-    if (ok) {
-        estimate_weights(&estimate);
-        rank_units(&estimate);
-    }
-    free(estimate.columns);
-    free(estimate.diagonals);
-    free(estimate.unit_of);
-    free(estimate.scores);
-    free(estimate.keys);
-    return ok;
+    lay_out(&estimate, scan->group, scan->k_dim, n, &carver);
+    memset(estimate.columns, 0, n * sizeof *estimate.columns);
+    memset(estimate.diagonals, 0, n * sizeof *estimate.diagonals);
+    memset(estimate.unit_of, 0, (n + scan->unit_sectors) * sizeof *estimate.unit_of);
+    estimate_weights(&estimate);
+    rank_units(&estimate);
 }

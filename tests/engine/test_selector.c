@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Selection in an engine: what a row sees depends on its tokens, its policy and where decoding began, and nothing else.
  */
+#include "tests/support/alloc_count.h"
 #include "tests/support/engine_rig.h"
 
 #include <criterion/criterion.h>
@@ -333,6 +334,16 @@ Test(test_selector, counts_what_rows_see_and_read)
             cr_expect_lt(stats.kv_bytes, stats.context_bytes);
         }
         if (policy == 2) cr_expect_leq(stats.n_tokens, n * n_heads * 300, "within the budget");
+        /* A stage that is run runs all behind it: the last one makes every list. */
+        uint32_t n_stages = policies[policy].selection.n_stages;
+        for (uint32_t i = 0; i < SELECT_MAX_STAGES; i++) {
+            uint64_t most = i + 1 < n_stages ? stats.n_refreshes[i + 1] : stats.n_selections;
+            cr_expect(i < n_stages ? stats.n_refreshes[i] > 0 && stats.n_refreshes[i] <= most
+                                   : stats.n_refreshes[i] == 0,
+                      "'%s', stage %u", policies[policy].name, i);
+        }
+        if (n_stages) cr_expect_eq(stats.n_refreshes[n_stages - 1], stats.n_selections);
+        if (!strcmp(policies[policy].name, "every")) cr_expect_eq(stats.n_refreshes[0], n * n_heads);
         cr_expect_eq(stats.n_estimates > 0, policies[policy].selection.n_probes > 0);
         cr_expect_eq(stats.n_audits, policies[policy].selection.audit_interval ? n / 5 * n_heads : 0);
         cr_expect(stats.estimated_mass >= 0 && stats.estimated_mass <= (double)stats.n_estimates);
@@ -464,5 +475,35 @@ Test(test_selector, dense_rows_correct_those_beside_them)
     cr_expect_gt(n_sparse, 64);
     cr_expect_gt(n_corrected, 64, "others get what the dense one of their stride lacked");
     for (int i = 0; i < N; i++) free(logits[i]);
+    engine_close(engine);
+}
+
+/* Of any planner: those of eval are served too where requests may ask for them. */
+Test(test_selector, a_row_allocates_nothing)
+{
+    static const char *const planners[] = {"vertical-slash", "random", "pages"};
+    Engine *engine = open_engine(KV_F16, 1);
+    Case c = case_open(engine, 0);
+    for (size_t i = 0; i < sizeof planners / sizeof *planners; i++) {
+        AttnPolicy policy = {.name = planners[i],
+                             .selection = {.planner = planners[i],
+                                           .stages = {{SCAN_EXACT, 16, 64, 1}},
+                                           .n_stages = 1,
+                                           .sink = 64,
+                                           .recent = 64,
+                                           .n_probes = 4}};
+        PolicyId id;
+        cr_assert(engine_policy_intern(engine, &policy, &id, &error), "%s", error.text);
+        SeqId seq = engine_rig_seq(engine, id);
+        float *logits = engine_rig_logits(engine, N_PROMPT);
+        uint64_t before = alloc_count();
+        engine_rig_feed(engine, seq, ROWS_PREFILL, c.tokens, N_PROMPT, 0, logits);
+        engine_rig_feed(engine, seq, ROWS_DECODE, c.tokens + N_PROMPT, N_DECODED, 1, logits);
+        cr_expect_eq(alloc_count(), before, "%s", planners[i]);
+        cr_expect_gt(engine_seq_attention(engine, seq, ROWS_DECODE).n_selections, 0);
+        free(logits);
+        engine_seq_close(engine, seq);
+    }
+    free(c.wanted);
     engine_close(engine);
 }

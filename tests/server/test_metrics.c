@@ -110,7 +110,8 @@ Test(metrics, what_the_cache_holds_and_what_attention_saw_are_told)
     cr_assert(metrics != NULL);
     metrics->engine =
         (EngineStats){.kv_bytes_used = 8, .kv_bytes_idle = 3, .kv_bytes_total = 10, .prefix_evicted_pages = 21};
-    metrics->attention = (AttentionStats){.n_queries = 31, .n_tokens = 310, .n_selections = 4};
+    metrics->attention =
+        (AttentionStats){.n_queries = 31, .n_tokens = 310, .n_selections = 4, .n_refreshes = {1, 2, 4}};
     buffer_init(&page, 1 << 20);
     cr_assert(metrics_write(metrics, &plain, 1, &page, &error));
     expect_line(page.data, "vllm:kv_cache_usage_perc{model_name=\"m\",engine=\"0\"} 0.5\n");
@@ -121,6 +122,7 @@ Test(metrics, what_the_cache_holds_and_what_attention_saw_are_told)
     expect_line(page.data, "longwave_attention_queries_total{model_name=\"m\",engine=\"0\"} 31\n");
     expect_line(page.data, "longwave_attention_keys_seen_total{model_name=\"m\",engine=\"0\"} 310\n");
     expect_line(page.data, "longwave_attention_selections_total{model_name=\"m\",engine=\"0\"} 4\n");
+    expect_line(page.data, "longwave_attention_stage_refreshes_total{model_name=\"m\",engine=\"0\",stage=\"1\"} 2\n");
     buffer_done(&page);
     free(metrics);
 }
