@@ -96,7 +96,7 @@ static bool add_policy(Eval *eval, const char *text, size_t n, Error *error)
     if (length >= RESULTS_MAX_NAME) return error_set_param(error, ERR_INVALID, "policies", "a name is too long");
     for (uint32_t j = 0; j < i; j++)
         if (!strcmp(eval->specs[j].text, spec->text)) {
-            if (i == 1) return true; /* dense is always the first */
+            if (j == 0) return true; /* dense is always there */
             return error_set_param(error, ERR_INVALID, "policies", "'%s' comes twice", spec->text);
         }
     spec->policy.name = spec->text;
@@ -223,7 +223,7 @@ static bool prepare(Eval *eval, Error *error)
                                "trace: is of rows whose lists are examined: recall_stride and positions are 0");
     if (!open_frame(eval, error) || !make_text(eval, longest, error)) return false;
     if (p->n_positions && eval->text.n < 2 * (size_t)p->n_rows)
-        return error_set_param(error, ERR_INVALID, "text", "has %zu tokens, too few for %u rows", eval->text.n,
+        return error_set_param(error, ERR_INVALID, "text", "text: has %zu tokens, too few for %u rows", eval->text.n,
                                p->n_rows);
     if (!add_policy(eval, "dense", strlen("dense"), error) || !split_list(p->policies, add_policy, eval, error))
         return false;

@@ -43,6 +43,29 @@ Interval stats_mean(const double *values, uint32_t n)
     return (Interval){mean, mean - half, mean + half};
 }
 
+double stats_design_effect(const double *values, uint32_t n, const uint32_t *ends, uint32_t n_groups)
+{
+    if (n < 2 || n_groups < 2) return 1;
+    double mean = mean_of(values, n), squares = 0, of_groups = 0;
+    for (uint32_t i = 0, g = 0; g < n_groups; g++) {
+        double sum = 0;
+        for (; i < ends[g]; i++) {
+            sum += values[i] - mean;
+            squares += (values[i] - mean) * (values[i] - mean);
+        }
+        of_groups += sum * sum;
+    }
+    double alone = squares / (n - 1.0) / n, together = of_groups * n_groups / (n_groups - 1.0) / n / n;
+    return alone > 0 && together > alone ? together / alone : 1;
+}
+
+Interval stats_widen(Interval interval, double design_effect, double least, double most)
+{
+    double factor = sqrt(design_effect), low = interval.value - factor * (interval.value - interval.low);
+    double high = interval.value + factor * (interval.high - interval.value);
+    return (Interval){interval.value, fmax(low, fmin(least, interval.low)), fmin(high, fmax(most, interval.high))};
+}
+
 static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

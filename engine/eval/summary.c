@@ -25,10 +25,57 @@ static void add_counts(KvCounts *to, const cJSON *item)
     kv_counts_add(to, &more);
 }
 
+/* Numbers of questions or rows that go together: of one haystack, behind one place. */
+typedef struct Grouped {
+    double *values; /* [n] */
+    uint32_t *ends; /* [n_groups] */
+    uint32_t n, n_groups;
+} Grouped;
+
+static void end_group(Grouped *grouped)
+{
+    bool is_empty = grouped->n == (grouped->n_groups ? grouped->ends[grouped->n_groups - 1] : 0);
+    if (!is_empty) grouped->ends[grouped->n_groups++] = grouped->n;
+}
+
+static Interval widen(const Grouped *grouped, Interval interval, double least, double most)
+{
+    double effect = stats_design_effect(grouped->values, grouped->n, grouped->ends, grouped->n_groups);
+    return stats_widen(interval, effect, least, most);
+}
+
+/* Three lists of numbers, in one piece of memory that a summary uses again and again. */
+enum { N_LISTS = 3 };
+typedef struct Scratch {
+    double *values;
+    uint32_t *ends;
+    size_t n, n_groups; /* room of each list */
+} Scratch;
+
+static bool scratch_init(Scratch *scratch, size_t n, size_t n_groups)
+{
+    *scratch = (Scratch){malloc((N_LISTS * n + 1) * sizeof(double)),
+                         malloc((N_LISTS * n_groups + 1) * sizeof(uint32_t)), n, n_groups};
+    return scratch->values && scratch->ends;
+}
+
+static void scratch_done(Scratch *scratch)
+{
+    free(scratch->values);
+    free(scratch->ends);
+}
+
+static Grouped scratch_list(const Scratch *scratch, size_t i)
+{
+    return (Grouped){.values = scratch->values + i * scratch->n, .ends = scratch->ends + i * scratch->n_groups};
+}
+
 /* Sums on the way to a TaskSummary. */
 typedef struct Pairs {
-    uint32_t n, only_dense, only_own;
-    double *changes; /* [n] of log-probabilities */
+    uint32_t only_dense, only_own;
+    Grouped right;   /* 0, 1 */
+    Grouped gains;   /* 1: only the policy is right, -1: only dense is */
+    Grouped changes; /* of log-probabilities */
 } Pairs;
 
 static void add_pairs(const cJSON *own, const cJSON *dense, TaskSummary *task, Pairs *pairs)
@@ -40,11 +87,14 @@ static void add_pairs(const cJSON *own, const cJSON *dense, TaskSummary *task, P
         pairs->only_dense += a[i] == '1' && b[i] == '0';
         pairs->only_own += a[i] == '0' && b[i] == '1';
         task->dense_right += a[i] == '1';
-        pairs->changes[pairs->n++] = y->valuedouble - x->valuedouble;
+        pairs->gains.values[pairs->gains.n++] = b[i] - a[i];
+        pairs->changes.values[pairs->changes.n++] = y->valuedouble - x->valuedouble;
     }
+    end_group(&pairs->gains);
+    end_group(&pairs->changes);
 }
 
-static void add_depths(const cJSON *item, TaskSummary *task)
+static void add_depths(const cJSON *item, TaskSummary *task, Grouped *all)
 {
     const char *right = results_text(item, "right");
     const cJSON *needle = cJSON_GetObjectItemCaseSensitive(item, "needles")->child;
@@ -55,7 +105,9 @@ static void add_depths(const cJSON *item, TaskSummary *task)
         task->depth_right[d] += right[i] == '1';
         task->n++;
         task->right += right[i] == '1';
+        all->values[all->n++] = right[i] - '0';
     }
+    end_group(all);
 }
 
 static bool is_of(const cJSON *item, const TaskSummary *task)
@@ -72,17 +124,18 @@ static uint32_t count_questions(const Results *results)
     return (uint32_t)n;
 }
 
-static void fill_task(const Results *results, const char *dense, double *changes, TaskSummary *task)
+static void fill_task(const Results *results, const char *dense, const Scratch *scratch, TaskSummary *task)
 {
     const cJSON *item;
-    Pairs pairs = {.changes = changes};
+    Pairs pairs = {
+        .right = scratch_list(scratch, 0), .gains = scratch_list(scratch, 1), .changes = scratch_list(scratch, 2)};
     uint32_t n_haystacks = 0;
     cJSON_ArrayForEach(item, list_of(results, "answers"))
     {
         if (!is_of(item, task)) continue;
         const AnswersKey key = {dense, task->task, task->length, (uint32_t)results_number(item, "haystack")};
         const cJSON *pair = results_answers(results, &key);
-        add_depths(item, task);
+        add_depths(item, task, &pairs.right);
         add_counts(&task->counts, item);
         task->seconds += results_number(item, "seconds");
         task->prefill_seconds += results_number(item, "prefill_seconds");
@@ -91,10 +144,11 @@ static void fill_task(const Results *results, const char *dense, double *changes
     }
     task->seconds /= n_haystacks;
     task->prefill_seconds /= n_haystacks;
-    task->share = stats_share(task->right, task->n);
-    task->has_dense = pairs.n > 0;
-    task->change = stats_paired_share(pairs.only_dense, pairs.only_own, pairs.n);
-    task->log_prob_change = stats_mean(pairs.changes, pairs.n);
+    uint32_t n = pairs.gains.n;
+    task->share = widen(&pairs.right, stats_share(task->right, task->n), 0, 1);
+    task->has_dense = n > 0;
+    task->change = widen(&pairs.gains, stats_paired_share(pairs.only_dense, pairs.only_own, n), -1, 1);
+    task->log_prob_change = widen(&pairs.changes, stats_mean(pairs.changes.values, n), -INFINITY, INFINITY);
 }
 
 const TaskSummary *summary_task(const Summary *summary, const char *policy, const char *task, uint32_t length)
@@ -110,10 +164,12 @@ static bool make_tasks(const Results *results, const char *dense, const SummaryR
                        Summary *summary, Error *error)
 {
     const cJSON *answers = list_of(results, "answers"), *item;
-    double *changes = malloc((count_questions(results) + 1) * sizeof *changes);
-    summary->tasks = arena_array(arena, (size_t)cJSON_GetArraySize(answers) + 1, sizeof *summary->tasks);
-    if (!changes || !summary->tasks) {
-        free(changes);
+    size_t n_items = (size_t)cJSON_GetArraySize(answers);
+    Scratch scratch;
+    bool has_room = scratch_init(&scratch, count_questions(results), n_items);
+    summary->tasks = arena_array(arena, n_items + 1, sizeof *summary->tasks);
+    if (!has_room || !summary->tasks) {
+        scratch_done(&scratch);
         return no_memory(error);
     }
     cJSON_ArrayForEach(item, answers)
@@ -123,10 +179,10 @@ static bool make_tasks(const Results *results, const char *dense, const SummaryR
                             .length = (uint32_t)results_number(item, "length"),
                             .n_depths = rules->n_depths};
         if (!task.length || summary_task(summary, task.policy, task.task, task.length)) continue;
-        fill_task(results, dense, changes, &task);
+        fill_task(results, dense, &scratch, &task);
         summary->tasks[summary->n_tasks++] = task;
     }
-    free(changes);
+    scratch_done(&scratch);
     return true;
 }
 
@@ -182,8 +238,8 @@ bool summary_passes(const PolicySummary *policy, const SummaryRules *rules)
 
 /* Values of one kind of rows, position after position. */
 typedef struct RowValues {
-    double *kl, *change;
-    uint32_t n, n_same;
+    Grouped kl, change, same;
+    uint32_t n_same;
     double nll, dense_nll;
 } RowValues;
 
@@ -194,18 +250,24 @@ static void add_values(const cJSON *item, RowsSummary *rows, RowValues *values)
     const cJSON *own = cJSON_GetObjectItemCaseSensitive(item, "nll")->child;
     const cJSON *dense = cJSON_GetObjectItemCaseSensitive(item, "dense_nll")->child;
     for (size_t i = 0; same[i]; i++, kl = kl->next, own = own->next, dense = dense->next) {
-        values->kl[values->n] = kl->valuedouble;
-        values->change[values->n++] = own->valuedouble - dense->valuedouble;
+        values->kl.values[values->kl.n++] = kl->valuedouble;
+        values->change.values[values->change.n++] = own->valuedouble - dense->valuedouble;
+        values->same.values[values->same.n++] = same[i] - '0';
         values->n_same += same[i] == '1';
         values->nll += own->valuedouble;
         values->dense_nll += dense->valuedouble;
     }
+    end_group(&values->kl);
+    end_group(&values->change);
+    end_group(&values->same);
     add_counts(&rows->counts, item);
 }
 
-static void fill_rows(const Results *results, RowValues values, RowsSummary *rows)
+static void fill_rows(const Results *results, const Scratch *scratch, RowsSummary *rows)
 {
     const cJSON *item;
+    RowValues values = {
+        .kl = scratch_list(scratch, 0), .change = scratch_list(scratch, 1), .same = scratch_list(scratch, 2)};
     cJSON_ArrayForEach(item, list_of(results, "rows"))
     {
         bool at = rows->position == SUMMARY_ALL || results_number(item, "position") == rows->position;
@@ -213,12 +275,13 @@ static void fill_rows(const Results *results, RowValues values, RowsSummary *row
             !strcmp(results_text(item, "kind"), rows->kind))
             add_values(item, rows, &values);
     }
-    rows->n = values.n;
-    rows->kl = stats_bootstrap(values.kl, values.n, N_RESAMPLES, 1);
-    rows->nll_change = stats_bootstrap(values.change, values.n, N_RESAMPLES, 2);
-    rows->top = stats_share(values.n_same, values.n);
-    rows->perplexity = values.n ? exp(values.nll / values.n) : 0;
-    rows->dense_perplexity = values.n ? exp(values.dense_nll / values.n) : 0;
+    uint32_t n = rows->n = values.kl.n;
+    rows->kl = widen(&values.kl, stats_bootstrap(values.kl.values, n, N_RESAMPLES, 1), 0, INFINITY);
+    rows->nll_change =
+        widen(&values.change, stats_bootstrap(values.change.values, n, N_RESAMPLES, 2), -INFINITY, INFINITY);
+    rows->top = widen(&values.same, stats_share(values.n_same, n), 0, 1);
+    rows->perplexity = n ? exp(values.nll / n) : 0;
+    rows->dense_perplexity = n ? exp(values.dense_nll / n) : 0;
 }
 
 static bool has_rows(const Summary *summary, const RowsSummary *rows)
@@ -235,10 +298,12 @@ static bool make_rows(const Results *results, Arena *arena, Summary *summary, Er
     const cJSON *list = list_of(results, "rows"), *item;
     size_t n = 1;
     cJSON_ArrayForEach(item, list) n += strlen(results_text(item, "same_top"));
-    double *values = malloc(2 * n * sizeof *values);
-    summary->rows = arena_array(arena, 2 * (size_t)cJSON_GetArraySize(list) + 1, sizeof *summary->rows);
-    if (!values || !summary->rows) {
-        free(values);
+    size_t n_items = (size_t)cJSON_GetArraySize(list);
+    Scratch scratch;
+    bool has_room = scratch_init(&scratch, n, n_items);
+    summary->rows = arena_array(arena, 2 * n_items + 1, sizeof *summary->rows);
+    if (!has_room || !summary->rows) {
+        scratch_done(&scratch);
         return no_memory(error);
     }
     cJSON_ArrayForEach(item, list)
@@ -248,11 +313,11 @@ static bool make_rows(const Results *results, Arena *arena, Summary *summary, Er
             RowsSummary rows = {
                 .policy = results_text(item, "policy"), .kind = results_text(item, "kind"), .position = positions[i]};
             if (has_rows(summary, &rows)) continue;
-            fill_rows(results, (RowValues){.kl = values, .change = values + n}, &rows);
+            fill_rows(results, &scratch, &rows);
             summary->rows[summary->n_rows++] = rows;
         }
     }
-    free(values);
+    scratch_done(&scratch);
     return true;
 }
 

@@ -74,7 +74,7 @@ Test(test_eval, policies_are_compared_with_dense)
     Engine *engine = open_engine();
     const char *full = "lserve-4k:budget=4096", *few = "lserve-4k:budget=448:refresh=1", *random_k = "dense:k=0.01";
     const EvalParams params =
-        params_of(engine, "dense,lserve-4k:budget=4096,lserve-4k:budget=448:refresh=1,dense:k=0.01");
+        params_of(engine, "lserve-4k:budget=4096,lserve-4k:budget=448:refresh=1,dense:k=0.01,dense");
     Eval *eval = measured(&params);
     const Summary *s = eval_report(eval)->summary;
     cr_assert_eq(s->n_tasks, 8);

@@ -60,8 +60,48 @@ Test(test_eval_stats, intervals_cover_the_truth_as_often_as_they_say)
     cr_assert(by_bootstrap > 0.86 * N_SAMPLES && by_bootstrap < 0.99 * N_SAMPLES, "%u", by_bootstrap);
 }
 
+/* Of values that share a part with those of their group; and of ones that share nothing nobody is told more doubt. */
+Test(test_eval_stats, what_goes_together_is_less_sure)
+{
+    enum { N_SAMPLES = 400, N_GROUPS = 12, N_EACH = 25, N = N_GROUPS * N_EACH };
+    uint32_t by_mean = 0, by_groups = 0, ends[N_GROUPS];
+    double apart = 0;
+    Rng rng = rng_for(6, 1);
+    for (uint32_t g = 0; g < N_GROUPS; g++) ends[g] = (g + 1) * N_EACH;
+    for (uint32_t s = 0; s < N_SAMPLES; s++) {
+        double values[N], alone[N], shared = 0;
+        for (uint32_t i = 0; i < N; i++) {
+            if (i % N_EACH == 0) shared = rng_unit(&rng) - 0.5;
+            values[i] = shared + rng_unit(&rng) - 0.5;
+            alone[i] = rng_unit(&rng);
+        }
+        Interval mean = stats_mean(values, N);
+        Interval wide = stats_widen(mean, stats_design_effect(values, N, ends, N_GROUPS), -INFINITY, INFINITY);
+        by_mean += mean.low <= 0 && 0 <= mean.high;
+        by_groups += wide.low <= 0 && 0 <= wide.high;
+        cr_assert(wide.value == mean.value && wide.low <= mean.low && wide.high >= mean.high);
+        apart += stats_design_effect(alone, N, ends, N_GROUPS) / N_SAMPLES;
+    }
+    cr_assert_lt(by_mean, 0.6 * N_SAMPLES);
+    cr_assert(by_groups > 0.87 * N_SAMPLES && by_groups < 0.99 * N_SAMPLES, "%u", by_groups);
+    cr_assert(apart >= 1 && apart < 1.4, "%g", apart);
+}
+
+Test(test_eval_stats, widened_intervals_stay_within_bounds)
+{
+    static const double same[] = {1, 1, 1, 1}, split[] = {1, 1, 0, 0};
+    static const uint32_t ends[] = {2, 4};
+    cr_assert_eq(stats_design_effect(same, 4, ends, 2), 1);
+    cr_assert_eq(stats_design_effect(split, 4, ends, 1), 1, "of one group nothing is known");
+    is_near(stats_design_effect(split, 4, ends, 2), 3, 1e-12);
+    Interval wide = stats_widen((Interval){0.5, 0.1, 0.9}, 4, 0, 1), none = stats_widen((Interval){0, 0, 0}, 9, 0, 1);
+    cr_assert(wide.value == 0.5 && wide.low == 0 && wide.high == 1);
+    cr_assert(none.low == 0 && none.high == 0);
+}
+
 Test(test_eval_stats, few_values_do_not_break)
 {
+    cr_assert_eq(stats_design_effect(NULL, 0, NULL, 0), 1);
     const double one[] = {3};
     Interval mean = stats_mean(one, 1), none = stats_mean(one, 0), bootstrap = stats_bootstrap(one, 1, 100, 1);
     cr_assert(mean.value == 3 && mean.low == 3 && mean.high == 3);
