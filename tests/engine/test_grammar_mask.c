@@ -3,6 +3,7 @@
  * Properties on random grammars and random walks: an automaton takes exactly the bytes that the twin takes, and a mask
  * has exactly the tokens that can be pushed.
  */
+#include "engine/sample/grammar/compiled.h"
 #include "engine/sample/grammar/gbnf.h"
 #include "engine/sample/grammar/matcher.h"
 #include "engine/sample/grammar/vocab.h"
@@ -296,5 +297,31 @@ Test(grammar_mask, a_mask_that_would_take_too_long_is_refused)
     cr_assert_not(has_mask(vocab, 400, &error));
     cr_expect_eq(error.code, ERR_TOO_LARGE);
     cr_expect(strstr(error.text, "too many ways") != NULL, "%s", error.text);
+    grammar_vocab_free(vocab);
+}
+
+/* Few nodes of the trie, but hundreds of stacks at each: these are counted, too, and it is given up before tables fill.
+ */
+Test(grammar_mask, an_ambiguous_text_is_not_followed_for_long)
+{
+    GrammarVocab *vocab = word_vocab("abcdefghijklmnopqrstuvwxyz ", 30000, 20);
+    GrammarRig rig;
+    grammar_rig_gbnf(&rig, "root ::= s{3}\ns ::= [a-z ]{1,40} t?\nt ::= [a-m ]{1,40} s? | [k-z ]{1,40} s?", vocab);
+    GrammarMatcher *matcher = grammar_rig_matcher(&rig);
+    const uint64_t *words;
+    uint32_t n;
+    Error error = {0};
+    const Run *run = &rig.grammar->run;
+    uint64_t before = run->masks.work;
+    uint32_t n_before = run->n_members;
+    for (int i = 0; i < 12; i++) cr_assert(matcher_push_bytes(matcher, (const uint8_t *)"kl", 2, &error));
+    cr_expect_gt(run->n_members - n_before, 1000);
+    cr_expect_geq(run->masks.work - before, (uint64_t)RUN_STACK_WORK * (run->n_members - n_before));
+    bool ok = true;
+    for (int i = 0; ok && i < 40; i++)
+        ok = matcher_mask(matcher, &words, &n, &error) && matcher_push_bytes(matcher, (const uint8_t *)"kl", 2, &error);
+    cr_expect(!ok && error.code == ERR_TOO_LARGE, "%s", error.text);
+    matcher_free(matcher);
+    grammar_rig_done(&rig);
     grammar_vocab_free(vocab);
 }

@@ -33,12 +33,14 @@ static void allow(const GrammarVocab *vocab, const TrieNode *node, uint64_t *wor
 static bool walk_below(Run *run, Walk *walk, uint32_t from, uint32_t spot, Error *error)
 {
     const GrammarVocab *vocab = run->vocab;
-    uint32_t *path = run->masks.path, end = vocab->nodes[from].after, n_before = walk->n_nodes;
+    uint32_t *path = run->masks.path, end = vocab->nodes[from].after;
     path[vocab->nodes[from].depth] = spot;
-    for (uint32_t i = from + 1; i < end; walk->n_nodes++) {
+    for (uint32_t i = from + 1; i < end; walk->n_nodes++, run->masks.work++) {
         const TrieNode *node = &vocab->nodes[i];
         uint32_t before = path[node->depth - 1], next = run_known(run, before, node->byte);
         if (next == SPOT_UNKNOWN && !run_byte(run, before, node->byte, &next, error)) return false;
+        if (run->masks.work > run->masks.max_work)
+            return error_set(error, ERR_TOO_LARGE, "the grammar has too many ways to go on from here");
         if (walk->n_nodes == walk->max_nodes) {
             walk->is_cut = true;
             break;
@@ -59,9 +61,7 @@ static bool walk_below(Run *run, Walk *walk, uint32_t from, uint32_t spot, Error
         }
         i = run->spots[next].n && goes_on ? i + 1 : node->after;
     }
-    run->masks.n_visited += walk->n_nodes - n_before;
-    if (run->masks.n_visited <= run->masks.max_visited) return true;
-    return error_set(error, ERR_TOO_LARGE, "the grammar has too many ways to go on from here");
+    return true;
 }
 
 /* ---- what the top of a stack decides ---- */
@@ -308,7 +308,7 @@ bool mask_of(Run *run, uint32_t spot, const uint64_t **ret_words, uint32_t *ret_
     if (!run->spots[spot].slot) {
         uint32_t slot = take_slot(run), n = 0;
         uint64_t *words = masks->slots + slot * n_words;
-        masks->max_visited = masks->n_visited + MASK_MAX_NODES;
+        masks->max_work = masks->work + MASK_MAX_WORK;
         if (!fill_mask(run, spot, words, error)) return false;
         for (size_t i = 0; i < n_words; i++) n += (uint32_t)__builtin_popcountll(words[i]);
         masks->counts[slot] = n;
@@ -345,7 +345,7 @@ static bool warm_rule(Warmth *warmth, uint32_t state, uint32_t rule, uint32_t de
     if (rule == automaton->rule_of[0]) return warm_upon(warmth, state, AUTOMATON_NO_STATE, STACK_END, error);
     for (uint32_t i = 0; i < automaton->n_calls && warmth->n_steps++ < MAX_STEPS; i++) {
         const ValueEdge *call = &automaton->calls[i];
-        if (call->value != rule || warmth->run->masks.n_visited > MASK_WARM_NODES) continue;
+        if (call->value != rule || warmth->run->masks.work > MASK_WARM_WORK) continue;
         bool ok = true;
         if (!automaton_is_bare(automaton, call->to))
             ok = warm_upon(warmth, state, call->to, STACK_OPEN, error);
@@ -360,7 +360,7 @@ bool mask_warm(Run *run, const GrammarBuilder *builder, Error *error)
 {
     const Automaton *automaton = run->automaton;
     Warmth warmth = {.run = run};
-    run->masks.max_visited = UINT64_MAX;
+    run->masks.max_work = 2 * MASK_WARM_WORK;
     warmth.words = calloc(run->vocab->n_words, sizeof *warmth.words);
     warmth.caller = calloc((size_t)automaton->n_calls + 1, sizeof *warmth.caller);
     bool ok = warmth.words && warmth.caller;
@@ -369,7 +369,7 @@ bool mask_warm(Run *run, const GrammarBuilder *builder, Error *error)
         for (uint32_t i = automaton->states[state].first_call; i < automaton->states[state + 1].first_call; i++)
             warmth.caller[i] = automaton->rule_of[state];
     for (uint32_t state = 0; ok && state < automaton->n_states; state++) {
-        if (run->masks.n_visited > MASK_WARM_NODES || run->masks.top_bytes > RUN_MAX_TOP_BYTES / 2) break;
+        if (run->masks.work > MASK_WARM_WORK || run->masks.top_bytes > RUN_MAX_TOP_BYTES / 2) break;
         if (automaton->alike[state] == state && reads_much(automaton, state))
             ok = grammar_in_time(builder, error) && warm_rule(&warmth, state, automaton->rule_of[state], 0, error);
     }

@@ -10,12 +10,12 @@
 #include "engine/sample/grammar/run.h"
 
 enum {
-    MASK_LIGHT_NODES = 2000,   /* of the trie that a light walk visits at most */
-    MASK_MAX_EXITS = 4096,     /* nodes at which tokens leave the top of a stack */
-    MASK_MAX_BELOW = 8192,     /* nodes that are visited below them */
-    MASK_MAX_TOP = 8,          /* states of a top; more is the whole stack */
-    MASK_MAX_NODES = 4 << 20,  /* of the trie, visited for one mask */
-    MASK_WARM_NODES = 6 << 20, /* of the trie, visited ahead of time */
+    MASK_LIGHT_NODES = 2000,  /* of the trie that a light walk visits at most */
+    MASK_MAX_EXITS = 4096,    /* nodes at which tokens leave the top of a stack */
+    MASK_MAX_BELOW = 8192,    /* nodes that are visited below them */
+    MASK_MAX_TOP = 8,         /* states of a top; more is the whole stack */
+    MASK_MAX_WORK = 4 << 20,  /* for one mask: Masks.work */
+    MASK_WARM_WORK = 6 << 20, /* ahead of time */
 };
 
 /*

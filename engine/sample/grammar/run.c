@@ -52,8 +52,9 @@ static size_t id_table_max_bytes(size_t n_ids)
 
 size_t run_max_bytes(const GrammarVocab *vocab)
 {
-    size_t tables = MAX_STACKS * sizeof(Stack) + MAX_SPOTS * sizeof(Spot) + MAX_MEMBERS * sizeof(uint32_t) +
-                    MAX_ROW_BYTES + id_table_max_bytes(MAX_STACKS) + id_table_max_bytes(MAX_SPOTS);
+    size_t tables = MAX_STACKS * (sizeof(Stack) + sizeof(uint32_t)) + MAX_SPOTS * sizeof(Spot) +
+                    MAX_MEMBERS * sizeof(uint32_t) + MAX_ROW_BYTES + id_table_max_bytes(MAX_STACKS) +
+                    id_table_max_bytes(MAX_SPOTS);
     if (!vocab) return tables;
     return tables + RUN_MAX_TOP_BYTES + MAX_STACKS * sizeof(TopMask) + id_table_max_bytes(MAX_STACKS) +
            (RUN_MASK_SLOTS + 1) * vocab->n_words * sizeof(uint64_t) + ((size_t)vocab->max_depth + 1) * sizeof(uint32_t);
@@ -75,6 +76,7 @@ void run_done(Run *run)
 {
     masks_done(&run->masks);
     free(run->stacks);
+    free(run->marks);
     free(run->spots);
     free(run->members);
     free(run->rows);
@@ -115,6 +117,19 @@ static bool is_same_stack(const void *owner, uint32_t id, const void *key)
     return a->state == b->state && a->below == b->below;
 }
 
+/* As many as there may be stacks. */
+static bool reserve_marks(Run *run)
+{
+    uint32_t before = run->max_marks;
+    if (before >= run->max_stacks) return true;
+    uint32_t *marks = realloc(run->marks, run->max_stacks * sizeof *marks);
+    if (!marks) return false;
+    memset(marks + before, 0, (run->max_stacks - before) * sizeof *marks);
+    run->marks = marks;
+    run->max_marks = run->max_stacks;
+    return true;
+}
+
 bool run_stack(Run *run, uint32_t state, uint32_t below, uint32_t *ret_stack, Error *error)
 {
     Stack stack = {state, below};
@@ -123,6 +138,7 @@ bool run_stack(Run *run, uint32_t state, uint32_t below, uint32_t *ret_stack, Er
     if (!*slot) {
         if (!reserve(run, &run->stacks, &run->max_stacks, run->n_stacks, 1, MAX_STACKS, sizeof stack, error))
             return false;
+        if (!reserve_marks(run)) return no_memory(error);
         run->stacks[run->n_stacks] = stack;
         id_table_fill(&run->by_stack, slot, run->n_stacks++);
     }
@@ -179,8 +195,8 @@ static bool find_spot(Run *run, const SpotKey *key, uint32_t *ret_spot, Error *e
 
 static void put(Run *run, uint32_t stack)
 {
-    for (uint32_t i = 0; i < run->n_closure; i++)
-        if (run->closure[i] == stack) return;
+    if (run->marks[stack] == run->n_marks) return;
+    run->marks[stack] = run->n_marks;
     if (run->n_closure == SPOT_MAX_STACKS)
         run->has_overflown = true;
     else
@@ -189,6 +205,10 @@ static void put(Run *run, uint32_t stack)
 
 static void begin_closure(Run *run)
 {
+    if (++run->n_marks == 0) {
+        memset(run->marks, 0, run->max_marks * sizeof *run->marks);
+        run->n_marks = 1;
+    }
     run->n_closure = 0;
     run->has_overflown = false;
 }
@@ -223,6 +243,7 @@ static bool close_spot(Run *run, uint32_t *ret_spot, Error *error)
         else
             put(run, stack.below);
     }
+    run->masks.work += 1 + (uint64_t)RUN_STACK_WORK * run->n_closure;
     *ret_spot = SPOT_LOST;
     if (run->has_overflown) return true;
     for (uint32_t i = 0; i < run->n_closure; i++) {

@@ -18,6 +18,7 @@ enum {
     SPOT_MAX_STACKS = 512,
     RUN_MASK_SLOTS = 32,
     RUN_MAX_TOP_BYTES = 8 << 20,
+    RUN_STACK_WORK = 4,
 };
 
 typedef struct Stack {
@@ -49,8 +50,8 @@ typedef struct Masks {
     uint32_t n_tops, max_tops;
     IdTable by_stack;
     size_t top_bytes;
-    uint64_t n_visited;   /* nodes of the trie, ever */
-    uint64_t max_visited; /* what n_visited may become by the mask in hand */
+    uint64_t work;     /* ever: nodes of the trie that were visited, and RUN_STACK_WORK for a stack of a new spot */
+    uint64_t max_work; /* what it may become by the mask in hand */
 } Masks;
 
 /* Who is somewhere: a link of the run's list. */
@@ -69,6 +70,8 @@ typedef struct Run {
     uint32_t *rows;            /* [n_rows][automaton->n_classes] */
     uint32_t n_stacks, max_stacks, n_spots, max_spots, n_members, max_members, n_rows, max_rows;
     IdTable by_stack, by_spot;
+    uint32_t *marks; /* [n_stacks] the last closure that holds each */
+    uint32_t n_marks, max_marks;
     uint32_t closure[SPOT_MAX_STACKS]; /* [n_closure] */
     uint32_t n_closure;
     bool has_overflown; /* the closure */
