@@ -15,7 +15,6 @@ typedef struct CudaDevice {
     cudaStream_t stream;
     cublasHandle_t blas;
     void *workspace;
-    uint32_t *barrier; /* [2] of chains of products */
     cudaEvent_t fences[DEVICE_FENCES];
 } CudaDevice;
 
@@ -148,7 +147,6 @@ static void cuda_close(Device *device)
     if (cuda->blas) (void)cublasDestroy(cuda->blas);
     if (cuda->workspace) (void)cudaFree(cuda->workspace);
     matmul_queue_free(device->stream.queue);
-    if (cuda->barrier) (void)cudaFree(cuda->barrier);
     if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);
     free(cuda);
 }
@@ -185,15 +183,6 @@ static bool open_blas(CudaDevice *cuda)
            cublasSetWorkspace(cuda->blas, cuda->workspace, BLAS_WORKSPACE_BYTES) == CUBLAS_STATUS_SUCCESS;
 }
 
-static bool open_queue(CudaDevice *cuda)
-{
-    const size_t bytes = 2 * sizeof *cuda->barrier;
-    if (cudaMalloc((void **)&cuda->barrier, bytes) != cudaSuccess || cudaMemset(cuda->barrier, 0, bytes) != cudaSuccess)
-        return false;
-    cuda->device.stream.queue = matmul_queue_new(cuda->barrier);
-    return cuda->device.stream.queue != NULL;
-}
-
 static bool open_parts(CudaDevice *cuda, Error *error)
 {
     size_t free_bytes = 0, total_bytes = 0;
@@ -210,7 +199,8 @@ static bool open_parts(CudaDevice *cuda, Error *error)
         return error_set_param(error, ERR_DEVICE, "device",
                                "cuBLAS (libcublas.so.%d) cannot be loaded, or not be used on CUDA device %d",
                                CUBLAS_VER_MAJOR, cuda->ordinal);
-    if (!open_queue(cuda))
+    cuda->device.stream.queue = matmul_queue_new();
+    if (!cuda->device.stream.queue)
         return error_set_param(error, ERR_NO_MEMORY, "device", "no memory on CUDA device %d", cuda->ordinal);
     cuda->device.total_bytes = total_bytes;
     cuda->device.free_bytes = free_bytes;

@@ -5,7 +5,10 @@
 #include <string.h>
 
 enum { ALIGN = 256, SPLIT_SPAN_ROWS = 16, SPLIT_ROWS_MORE = 64, RUNS_TO_NEXT_TRY = 256 };
-enum { NEAR_TOKENS = 8192 }; /* of all contexts of a step together */
+
+/* What is known of the longest context of a step; a graph for each (KvLaunch.most_keys). */
+static const uint32_t reaches[] = {256, 2048, 0};
+enum { N_REACHES = sizeof reaches / sizeof *reaches, MOST_NEAR_ROWS = 2 };
 
 /* Sizes that steps are padded to. Up to 16 rows the products take them in one go, from 33 on they go to cuBLAS. */
 static const uint32_t sizes[] = {1,  2,  3,  4,  5,  6,  7,   8,   12,  16,  20,  24,  28,  32,
@@ -25,10 +28,10 @@ struct DeviceStep {
     KvHead *heads;   /* [POLICY_MAX_SLOTS, n_layers, n_kv_heads] */
     Pass pass;       /* of steps: its rows */
     uint32_t max_rows;
-    uint32_t types;                  /* of all classes, as KvLaunch has them */
-    DeviceGraph *graphs[2][N_SIZES]; /* of steps that see much, and of those that see little: KvLaunch.is_near */
-    uint32_t
-        plain_runs[2][N_SIZES]; /* until a graph is made: one sets up what a first launch does, more after a failure */
+    uint32_t types; /* of all classes, as KvLaunch has them */
+    DeviceGraph *graphs[N_REACHES][N_SIZES];
+    /* Until a graph is made: one sets up what a first launch does, more after a failure. */
+    uint32_t plain_runs[N_REACHES][N_SIZES];
 };
 
 /* ---- the packet ---- */
@@ -169,7 +172,7 @@ static uint32_t size_of(const DeviceStep *step, uint32_t size)
 }
 
 /* All launches of a step of so many rows, whose packet is in its place. */
-static bool launch_step(Engine *engine, uint32_t n_rows, bool is_near)
+static bool launch_step(Engine *engine, uint32_t n_rows, uint32_t most_keys)
 {
     DeviceStep *step = engine->step;
     const Packet at = packet_of(n_rows, n_rows, engine->shape.n_layers);
@@ -179,7 +182,7 @@ static bool launch_step(Engine *engine, uint32_t n_rows, bool is_near)
                          .launch = {.types = step->types,
                                     .split_rows = 1,
                                     .is_deterministic = engine->params.is_deterministic,
-                                    .is_near = is_near,
+                                    .most_keys = most_keys,
                                     .is_early = true}};
     step->pass.n_rows = n_rows;
     if (!forward_embed(engine, &step->pass, (const uint32_t *)(void *)step->place,
@@ -190,14 +193,14 @@ static bool launch_step(Engine *engine, uint32_t n_rows, bool is_near)
     return forward_output(engine, step->pass.x, n_rows);
 }
 
-static bool make_graph(Engine *engine, uint32_t size, bool is_near)
+static bool make_graph(Engine *engine, uint32_t size, uint32_t reach)
 {
     const DeviceOps *ops = engine->device->ops;
     if (!ops->graph_begin(engine->device)) return false;
-    bool ok = launch_step(engine, size_of(engine->step, size), is_near);
+    bool ok = launch_step(engine, size_of(engine->step, size), reaches[reach]);
     DeviceGraph *graph = ops->graph_end(engine->device);
     if (ok)
-        engine->step->graphs[is_near][size] = graph;
+        engine->step->graphs[reach][size] = graph;
     else
         ops->graph_free(graph);
     return ok && graph;
@@ -219,29 +222,33 @@ static bool put_step(Engine *engine, const Pass *pass, uint32_t n_rows)
            packet_send(engine, packet, at.bytes);
 }
 
-static bool sees_little(const Pass *pass)
+/* Of few rows: what many do does not follow from it. */
+static uint32_t reach_of(const Pass *pass)
 {
-    uint64_t n_tokens = 0;
-    for (uint32_t i = 0; i < pass->n_spans; i++) n_tokens += pass->spans[i].first_pos + UINT64_C(1);
-    return n_tokens <= NEAR_TOKENS;
+    uint32_t most = 0, reach = 0;
+    if (pass->n_spans > MOST_NEAR_ROWS) return N_REACHES - 1;
+    for (uint32_t i = 0; i < pass->n_spans; i++)
+        if (pass->spans[i].first_pos >= most) most = pass->spans[i].first_pos + 1;
+    while (reach < N_REACHES - 1 && most > reaches[reach]) reach++;
+    return reach;
 }
 
 bool device_step_run(Engine *engine, const Pass *pass)
 {
     DeviceStep *step = engine->step;
-    uint32_t size = 0;
+    uint32_t size = 0, reach = reach_of(pass);
     while (size_of(step, size) < pass->n_rows) size++;
-    if (!put_step(engine, pass, size_of(step, size))) return false;
-    bool is_near = sees_little(pass);
-    uint32_t *plain_runs = &step->plain_runs[is_near][size];
-    DeviceGraph *const *graph = &step->graphs[is_near][size];
+    const uint32_t n_rows = size_of(step, size);
+    if (!put_step(engine, pass, n_rows)) return false;
+    uint32_t *plain_runs = &step->plain_runs[reach][size];
+    DeviceGraph *const *graph = &step->graphs[reach][size];
     if (!*graph && *plain_runs) {
         --*plain_runs;
-        return launch_step(engine, size_of(step, size), is_near);
+        return launch_step(engine, n_rows, reaches[reach]);
     }
-    if (*graph || make_graph(engine, size, is_near)) return engine->device->ops->graph_run(engine->device, *graph);
+    if (*graph || make_graph(engine, size, reach)) return engine->device->ops->graph_run(engine->device, *graph);
     *plain_runs = RUNS_TO_NEXT_TRY;
-    return launch_step(engine, size_of(step, size), is_near);
+    return launch_step(engine, n_rows, reaches[reach]);
 }
 
 /* ---- memory ---- */
@@ -329,7 +336,8 @@ bool device_step_new(Engine *engine, Error *error)
     engine->host_logits = NULL;
     if (!step) return error_set(error, ERR_NO_MEMORY, "no memory for the steps of a device");
     step->max_rows = max_step_rows(engine);
-    for (uint32_t i = 0; i < N_SIZES; i++) step->plain_runs[0][i] = step->plain_runs[1][i] = 1;
+    for (uint32_t reach = 0; reach < N_REACHES; reach++)
+        for (uint32_t i = 0; i < N_SIZES; i++) step->plain_runs[reach][i] = 1;
     step->packet_bytes = bytes.packet;
     step->bytes = sum(&bytes);
     step->packets = device->ops->pin(device, DEVICE_FENCES * bytes.packet);
@@ -346,10 +354,8 @@ void device_step_free(Engine *engine)
     DeviceStep *step = engine->step;
     Device *device = engine->device;
     if (!step) return;
-    for (uint32_t i = 0; i < N_SIZES; i++) {
-        device->ops->graph_free(step->graphs[0][i]);
-        device->ops->graph_free(step->graphs[1][i]);
-    }
+    for (uint32_t reach = 0; reach < N_REACHES; reach++)
+        for (uint32_t i = 0; i < N_SIZES; i++) device->ops->graph_free(step->graphs[reach][i]);
     device->ops->unpin(device, step->packets, DEVICE_FENCES * step->packet_bytes);
     device->ops->unpin(device, engine->host_logits, logits_bytes(engine));
     device->ops->free(device, step->memory, step->bytes);

@@ -30,12 +30,6 @@ __device__ __forceinline__ void grid_release()
 #endif
 }
 
-/*
- * A multiprocessor's shared memory in thirds: two for chains of products, and one for the attention of few keys between
- * two of them, so that the products behind it have their first weights when it ends.
- */
-constexpr unsigned kSharedThirds = 3;
-
 /* False: no device facts, a grid beyond the device's limits, or an error of the launch. */
 template <class... Params, class... Args>
 bool launch(void (*kernel)(Params...), dim3 grid, unsigned n_threads, size_t shared_bytes, Stream stream, Args... args)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/attention/attend_launch.cuh"
 #include "kernels/device_facts.h"
+#include "kernels/linear/gemv.h"
 
 namespace
 {
@@ -70,6 +71,7 @@ extern "C" bool attend_cuda(const AttendParams *params, Stream stream)
     const AttendParams &p = *params;
     if (p.n_spans == 0) return true;
     if (p.k_dim != p.v_dim || p.n_kv_heads == 0 || p.n_heads % p.n_kv_heads != 0) return false;
+    if (lw::gemv_chain_attend(p, stream)) return true;
     uint32_t left = p.launch.types;
     for (const Row &row : rows) {
         if (!(p.launch.types >> row.type & 1)) continue;

@@ -12,12 +12,13 @@
 #pragma once
 #include "kernels/attention/attend_device.cuh"
 #include "kernels/attention/attend_launch.cuh"
+#include "kernels/attention/attend_turn.cuh"
 #include "kernels/attention/attend_visits.cuh"
 
 namespace
 {
 
-constexpr unsigned kUnitVisits = 8, kNearUnitVisits = 4, kDetUnits = ATTEND_SPLIT_DET_UNITS, kDetUnitVisits = 16;
+constexpr unsigned kUnitVisits = 8, kDetUnits = ATTEND_SPLIT_DET_UNITS, kDetUnitVisits = 16;
 constexpr unsigned kMaxTileQueries = ATTEND_SPLIT_QUERIES, kMaxParts = 3, kMaxStages = 8, kSplitMaxWorkers = 4;
 
 struct Part {
@@ -55,8 +56,7 @@ __device__ Division divide(const SplitArgs &args, uint32_t pair, uint32_t tile_q
     if (n_rows && p.launch.types & (p.launch.types - 1) &&
         span.classes[span.heads[kv_head].class_index].pool->layout.type != type)
         n_rows = 0;
-    uint32_t unit_visits = p.launch.is_near ? kNearUnitVisits : kUnitVisits;
-    Division d = {(n_rows * group + tile_queries - 1) / tile_queries, unit_visits, 0};
+    Division d = {(n_rows * group + tile_queries - 1) / tile_queries, kUnitVisits, 0};
     if (n_rows == 0) return d;
     *ret_visits = visits_count(span, kv_head, Format<type>::kQuantised, span.first_pos, span.first_pos + n_rows - 1);
     uint32_t n = ret_visits->n_stored + ret_visits->n_images;
@@ -147,27 +147,6 @@ __device__ float put_query(uint16_t *fragments, uint32_t query, const float x[di
     return sum;
 }
 
-/* Queries of one row after norm and rotation; lane i has channels 32 k + i. */
-template <int dim> __device__ void turn_query(const KvTurn &turn, uint32_t row, float x[dim / 32])
-{
-    const float2 *angles = (const float2 *)turn.cos_sin + (size_t)row * turn.n_pairs;
-    uint32_t lane = threadIdx.x % kWarp, first = dim - 2 * turn.n_pairs;
-    float sum = 0;
-    if (turn.q_norm) {
-        for (int k = 0; k < dim / 32; k++) sum += x[k] * x[k];
-        for (unsigned step = kWarp / 2; step; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
-        float scale = 1 / sqrtf(sum / dim + turn.norm_eps);
-        for (int k = 0; k < dim / 32; k++) x[k] *= scale * turn.q_norm[k * 32 + lane];
-    }
-    for (int k = 0; k < dim / 32; k++) {
-        float other = __shfl_xor_sync(kAllLanes, x[k], 1);
-        uint32_t c = k * 32 + lane;
-        if (c < first) continue;
-        float2 a = angles[(c - first) / 2];
-        x[k] = lane % 2 ? other * a.y + x[k] * a.x : x[k] * a.x - other * a.y;
-    }
-}
-
 /* One query divided by a power of 2 that keeps it inside f16, and what goes with it. */
 template <KvType type, int dim>
 __device__ void put_scaled_query(const SplitArgs &args, Part &part, uint32_t q, float x[dim / 32], uint4 *fragments,
@@ -212,9 +191,10 @@ __device__ void put_queries(const SplitArgs &args, Part &part, uint32_t tile_que
             for (int k = 0; k < dim / 32; k++) x[j][k] = from[k * 32 + lane];
         }
         if (p.k)
-            for (int j = 0; j < kTogether; j++)
-                turn_query<dim>(p.turn,
-                                part.first_row + (part.first_query + min(first + j, part.n_queries - 1)) / group, x[j]);
+            for (int j = 0; j < kTogether; j++) {
+                uint32_t row = part.first_row + (part.first_query + min(first + j, part.n_queries - 1)) / group;
+                turn_row<dim>(p.turn, p.turn.q_norm, load_angles<dim>(p.turn, row), x[j]);
+            }
         for (int j = 0; j < kTogether; j++)
             put_scaled_query<type, dim>(args, part, min(first + j, part.n_queries - 1), x[j], fragments, images);
     }

@@ -210,33 +210,25 @@ struct SplitShape {
     size_t shared_bytes;
 };
 
-/*
- * Two blocks a multiprocessor where two stages fit, else one; fewer workers where two do not fit even then. is_near:
- * one in a third of it, where that holds two stages.
- */
-template <KvType type, int dim, int tiles> bool split_shape(bool is_near, SplitShape *ret)
+/* Two blocks a multiprocessor where two stages fit, else one; fewer workers where two do not fit even then. */
+template <KvType type, int dim, int tiles> bool split_shape(SplitShape *ret)
 {
     const DeviceFacts *facts = device_facts();
     if (!facts) return false;
     constexpr uint32_t kReserved = 1024, kFixed = sizeof(SplitShared<type, dim, tiles>); /* reserved: by the driver */
     constexpr uint32_t kStage = Sector<type, dim>::kBytes;
     constexpr uint32_t kLeast = Format<type>::kQuantised ? Sector<KV_BF16, dim>::kBytes : kStage;
-    for (uint32_t per_processor = is_near ? lw::kSharedThirds : 2, workers = kSplitMaxWorkers; workers;) {
+    for (uint32_t per_processor = 2, workers = kSplitMaxWorkers; workers;) {
         uint32_t room = (uint32_t)facts->processor_shared_bytes / per_processor - kReserved;
         if (room > (uint32_t)facts->block_shared_bytes) room = (uint32_t)facts->block_shared_bytes;
         uint32_t ring = room > kFixed ? (room - kFixed) / workers / 128 * 128 : 0, stages = ring / kStage;
         if (ring >= kLeast && (stages >= 2 || (per_processor == 1 && workers == 1 && stages))) {
             if (stages > kMaxStages) stages = kMaxStages;
             ring = stages * kStage > kLeast ? stages * kStage : kLeast;
-            uint32_t n_blocks = (per_processor == lw::kSharedThirds ? 1 : per_processor) * facts->n_multiprocessors;
-            *ret = {workers, stages, ring, n_blocks, kFixed + (size_t)workers * ring};
+            *ret = {workers, stages, ring, per_processor * facts->n_multiprocessors, kFixed + (size_t)workers * ring};
             return true;
         }
-        if (per_processor == lw::kSharedThirds && workers > 1)
-            workers /= 2;
-        else if (per_processor == lw::kSharedThirds)
-            per_processor = 2, workers = kSplitMaxWorkers;
-        else if (per_processor == 2)
+        if (per_processor == 2)
             per_processor = 1;
         else
             workers /= 2;
@@ -247,7 +239,7 @@ template <KvType type, int dim, int tiles> bool split_shape(bool is_near, SplitS
 template <KvType type, int dim, int tiles> bool launch_split(SplitArgs args, Stream stream)
 {
     SplitShape shape;
-    if (!split_shape<type, dim, tiles>(args.params.launch.is_near, &shape)) return false;
+    if (!split_shape<type, dim, tiles>(&shape)) return false;
     args.n_stages = shape.n_stages;
     args.ring_bytes = shape.ring_bytes;
     auto kernel = attend_split<type, dim, tiles>;

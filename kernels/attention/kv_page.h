@@ -88,7 +88,7 @@ typedef struct KvLaunch {
     uint32_t split_rows;   /* at least n_rows of every span that is_split; 0: there is none */
     uint32_t tiled_rows;   /* at least the rows of all other spans together; 0: there is none */
     bool is_deterministic; /* a row's bits do not depend on the batch; its split spans have 1 row each */
-    bool is_near;          /* all rows together see few keys: half of each multiprocessor is left to the next kernel */
+    uint32_t most_keys;    /* that any row sees, where span i is row i: a decode step; 0: nothing is known */
     bool is_early; /* no kernel writes spans, pages or plans: they may be read while the one in front still runs */
 } KvLaunch;
 

@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "base/tensor.h"
+#include "kernels/attention/attend.h"
 #include "kernels/linear/device_layout.h"
 #include "kernels/linear/operand.h"
 
@@ -17,13 +18,21 @@ enum {
     GEMV_MAX_RAW_COLS = 16384, /* half as many with a norm */
     GEMV_MAX_STAGES = 3,
     GEMV_DOT_TOKENS = 2, /* of gemv_dot.cuh */
-    GEMV_DOT_STAGES = 6,
-    GEMV_CHAIN_OPS = 5,
+    GEMV_DOT_STAGES = 12,
+    GEMV_DOT_BYTES_AHEAD = 72 << 10, /* of weights on their way to a block, about */
+    GEMV_CHAIN_LINKS = 20,
+    GEMV_CHAIN_ATTENDS = 5,
+    GEMV_ATTEND_PARTS = 4,      /* of a KV head's keys, each attended by a block */
+    GEMV_ATTEND_ONE_KEYS = 256, /* up to so many are not parted */
+    GEMV_ATTEND_KEYS = 2048,    /* up to so many are attended within a chain */
+    GEMV_ATTEND_HEADS = 2,      /* queries of a warp at a time */
+    GEMV_ATTEND_GROUP = 8,      /* queries of a KV head, at most */
     GEMV_MAX_BUFFERS = 2,
     GEMV_MAX_WARPS = 16,
     GEMV_PASS_TILES_8 = 2, /* of which a warp forms sums before it hands them over, up to 8 tokens; then 1 */
 };
-enum { GEMV_STATIC_BYTES = 3072 };                    /* of shared memory at most, besides what is asked for */
+/* Of shared memory at most, besides what is asked for; of gemv_dot.cuh. */
+enum { GEMV_STATIC_BYTES = 3072, GEMV_DOT_STATIC_BYTES = 5120 };
 enum { GEMV_RED_STRIDE = 20, GEMV_X_PAD_BYTES = 64 }; /* both against bank conflicts */
 
 struct GemvOut {
@@ -76,11 +85,59 @@ struct GemvForm {
     uint32_t n_warps, n_tiles; /* of a block; of a pass */
 };
 
-/* Products of one type that follow one another; each may read what those before it have written. */
+/*
+ * What blocks of a chain hand each other lies in one of two sets of floats, each used once a kernel. All of a set are
+ * GEMV_NOT_THERE before that, and none of the values is; a kernel clears the set that the one before it has used.
+ */
+constexpr uint32_t GEMV_NOT_THERE = 0xFFFFFFFFu, GEMV_NO_PLACE = 0xFFFFFFFFu;
+enum { GEMV_SET_FLOATS = 1 << 20 };
+
+struct GemvShared {
+    uint32_t turn;    /* which set is next */
+    uint32_t n_left;  /* blocks that have left the kernel */
+    uint32_t used[2]; /* floats of the sets */
+};
+
+/* A product of a chain. Places are floats of the set, of all tokens one after the other. */
+struct GemvLink {
+    GemvArgs product;
+    uint32_t x_at;     /* x, handed over by the link in front, or parts of the attention; or it lies in memory */
+    uint32_t y_at;     /* results by tiles, pairs with is_glu: DEVICE_TILE_ROWS each; no place: nobody waits for them */
+    uint32_t x_stride; /* from token to token, of x_at */
+    uint32_t attend;   /* 1 + the attention between the link in front and this one; 0: there is none */
+};
+
+/* Attention of q, k, v in the results of the link in front. */
+struct GemvAttend {
+    AttendParams params;
+    uint32_t n_parts; /* 1: results, [n_heads, dim]; else [n_parts, n_heads, dim] and [n_parts, n_heads, (max, sum)] */
+    uint32_t qkv_at, qkv_stride, k_from, v_from; /* places of k and v behind q */
+    uint32_t out_at, out_stride;
+};
+
+/* Parts that the keys of a KV head come in. */
+inline uint32_t gemv_attend_parts(const AttendParams &params)
+{
+    return params.launch.most_keys <= GEMV_ATTEND_ONE_KEYS ? 1 : GEMV_ATTEND_PARTS;
+}
+
+/* Of shared memory: shares of warps, queries, the row's own key and value. */
+inline size_t gemv_attend_bytes(const AttendParams &params)
+{
+    const size_t shares = (size_t)GEMV_MAX_WARPS * GEMV_ATTEND_HEADS * (params.k_dim + 2);
+    return (shares + (GEMV_ATTEND_GROUP + 1) * params.k_dim) * sizeof(float);
+}
+
+/* Products of one type that follow one another, each of the one in front of it. */
 struct GemvChain {
-    GemvArgs op[GEMV_CHAIN_OPS];
-    uint32_t n_ops, n_stages, x_at; /* x_at: where rows of x begin in shared memory */
-    uint32_t *barrier;              /* [2] zeros, and zeros again behind it; only for several */
+    GemvLink link[GEMV_CHAIN_LINKS];
+    GemvAttend attend[GEMV_CHAIN_ATTENDS];
+    uint32_t n_links, n_attends, n_floats; /* n_floats: of the set */
+    uint32_t n_stages, n_on_their_way;     /* of each warp's ring; of them, while units come into them */
+    uint32_t part_floats;                  /* of each of two buffers of parts */
+    uint32_t links_at, x_at;               /* where links, and rows of x, are in shared memory */
+    GemvShared *shared;
+    float *sets; /* [2, GEMV_SET_FLOATS] */
 };
 
 using GemvChainKernel = void (*)(GemvChain);
@@ -112,6 +169,8 @@ struct GemvWideRow {
 /* May a kernel take it? Then it goes behind those that wait, or to the stream. False: the launch failed. */
 bool gemv_chain_fits(const GemvRow *row, const GemvArgs &args);
 bool gemv_chain_add(const GemvRow *row, const GemvArgs &args, Stream stream);
+/* False: a chain is not where this attention can be, and nothing has happened. */
+bool gemv_chain_attend(const AttendParams &params, Stream stream);
 
 /* The rows of one source file; n is set. */
 const GemvRow *gemv_rows_32(uint32_t *n);

@@ -5,9 +5,10 @@
  * in shared memory as two planes of bytes, in the order in which a unit's quants come out of their words. So the sums
  * of a block are exact, and scales are applied to sums. F16 and BF16 are multiplied with x in fp32.
  *
- * Products that follow one another go as one kernel, a chain: a barrier of the whole grid lies between them, across
- * which every warp's weights keep coming, so memory is busy while results are added up, waited for and made an x again.
- * A block's tiles are one row of units, of which every warp takes an equal stretch; what it has of a tile is a part.
+ * Products that follow one another go as one kernel, a chain, of layers even: blocks hand each other results through
+ * gemv_exchange.cuh, and attention lies between the products (gemv_attend.cuh). Weights keep coming all the while into
+ * nearly all of shared memory, so memory is busy while results are added up, waited for and made an x again. A block's
+ * tiles are one row of units, of which every warp takes an equal stretch; what it has of a tile is a part.
  */
 #pragma once
 #include "kernels/linear/gemv_dot_x.cuh"
@@ -202,79 +203,7 @@ __device__ __forceinline__ void dot_plain(const char *stage, const DotRow<F> *x,
     }
 }
 
-/* ---- a warp's stretch, and what it makes of it ---- */
-
-/* The first unit of a warp, and the warp of a unit. */
-template <uint32_t kWarps> __device__ __forceinline__ uint32_t first_of_warp(uint32_t n_units, uint32_t warp)
-{
-    return (uint32_t)((uint64_t)n_units * warp / kWarps);
-}
-
-template <uint32_t kWarps> __device__ __forceinline__ uint32_t warp_of_unit(uint32_t n_units, uint32_t unit)
-{
-    return (uint32_t)(((uint64_t)(unit + 1) * kWarps - 1) / n_units);
-}
-
-/* What a block, and a warp of it, has of a product. */
-template <uint32_t kWarps> struct Work {
-    Tiles mine;
-    uint32_t all, first, end; /* units: of the block; of the warp */
-
-    __device__ __forceinline__ Work(const GemvArgs &args, uint32_t warp) : mine(tiles_of_block(args))
-    {
-        all = (mine.end - mine.begin) * args.n_units;
-        first = first_of_warp<kWarps>(all, warp);
-        end = first_of_warp<kWarps>(all, warp + 1);
-    }
-};
-
-/* Runs ahead of the products: this warp's units of one after the other. */
-template <class F> struct Stretch {
-    const char *from;
-    uint32_t op, left, left_of_tile, tile; /* tile: of all outputs */
-
-    __device__ __forceinline__ void find(const GemvArgs &args, uint32_t unit)
-    {
-        constexpr uint32_t kHead = is_plain<F> ? 0 : DEVICE_TILE_HEAD_BYTES;
-        from = tile_start(args, place_of(args, tile)) + kHead + (size_t)unit * unit_step<F>();
-        left_of_tile = args.n_units - unit;
-    }
-
-    /* Of op, or of the first one behind it that has units for this warp. */
-    __device__ __forceinline__ void begin(const GemvChain &chain)
-    {
-        for (; op < chain.n_ops; op++) {
-            const Work<dot_warps<F>> work(chain.op[op], warp_index());
-            left = work.end - work.first;
-            if (left == 0) continue;
-            tile = work.mine.begin + work.first / chain.op[op].n_units;
-            return find(chain.op[op], work.first % chain.op[op].n_units);
-        }
-    }
-
-    __device__ __forceinline__ explicit Stretch(const GemvChain &chain)
-        : from(nullptr), op(0), left(0), left_of_tile(0), tile(0)
-    {
-        begin(chain);
-    }
-
-    __device__ __forceinline__ void load(const GemvChain &chain, Ring<F, 1> &ring)
-    {
-        if (left > 0) {
-            const GemvArgs &args = chain.op[op];
-            ring.copy(&from, 1, args.tile_bytes / DEVICE_TILE_ROWS);
-            from += unit_step<F>();
-            if (--left == 0) {
-                op++;
-                begin(chain);
-            } else if (--left_of_tile == 0) {
-                tile++;
-                find(args, 0);
-            }
-        }
-        ring.advance();
-    }
-};
+/* ---- what a warp makes of its stretch ---- */
 
 /*
  * A warp's part of a tile goes to place tile + warp, which no other part has, since stretches follow one another.
@@ -296,21 +225,21 @@ template <int kTokens> __device__ __forceinline__ void put_part(float *parts, ui
 }
 
 template <class F, int kTokens>
-__device__ __forceinline__ void multiply_stretch(const GemvChain &chain, uint32_t n_units, const DotRow<F> *x,
-                                                 uint32_t first, uint32_t n, Stretch<F> &stretch, Ring<F, 1> &ring,
-                                                 float *parts)
+__device__ __forceinline__ void multiply_stretch(uint32_t n_units, const DotRow<F> *x, const Work<dot_warps<F>> &work,
+                                                 Feed<F> &feed, float *parts)
 {
     const uint32_t lane = threadIdx.x % 32;
-    uint32_t unit = first % n_units, place = first / n_units + warp_index();
+    uint32_t unit = work.first_unit, place = work.place;
     float acc[kTokens][2] = {};
-    for (; n > 0; n--) {
-        ring.wait();
+    for (uint32_t n = work.end - work.first; n > 0; n--) {
+        feed.wait();
         if constexpr (is_plain<F>)
-            dot_plain<F, kTokens>(ring.oldest(), x, lane, unit, acc);
+            dot_plain<F, kTokens>(feed.oldest(), x, lane, unit, acc);
         else
-            dot_quantised<F, kTokens>(ring.oldest(), x, lane, unit, acc);
-        if constexpr (!is_plain<F>) __syncwarp(); /* the stage has been read */
-        stretch.load(chain, ring);
+            dot_quantised<F, kTokens>(feed.oldest(), x, lane, unit, acc);
+        __syncwarp(); /* the stage has been read */
+        feed.give_back();
+        feed.pump();
         if (++unit < n_units && n > 1) continue;
         put_part<kTokens>(parts, place++, acc);
         unit = 0;
@@ -326,6 +255,7 @@ __device__ __forceinline__ float sum_parts(const float *parts, uint32_t n_units,
 {
     const uint32_t first = tile * n_units, end = warp_of_unit<kWarps>(all_units, first + n_units - 1);
     float sum = 0;
+#pragma unroll 4
     for (uint32_t w = warp_of_unit<kWarps>(all_units, first); w <= end; w++)
         sum += parts[(tile + w) * n_tokens * DEVICE_TILE_ROWS + at];
     return sum;
@@ -335,12 +265,14 @@ __device__ __forceinline__ float sum_parts(const float *parts, uint32_t n_units,
 template <int kTokens> struct DotResult {
     uint32_t tile, at; /* of the block's; of a place of parts */
     Result of[2];      /* all but the sum; the second one only behind a gate */
+    float *handed;     /* to whoever waits for it; NULL: nobody does */
 };
 
 /* Loads only; they are under way while sums are formed. */
 template <class F, int kTokens>
-__device__ __forceinline__ DotResult<kTokens> begin_dot(const GemvArgs &args, const Tiles &mine, uint32_t i)
+__device__ __forceinline__ DotResult<kTokens> begin_dot(const GemvLink &link, const Tiles &mine, float *set, uint32_t i)
 {
+    const GemvArgs &args = link.product;
     DotResult<kTokens> ret = {};
     const uint32_t together = args.is_glu ? 2 : 1;
     ret.tile = i / DEVICE_TILE_ROWS / kTokens * together;
@@ -349,6 +281,9 @@ __device__ __forceinline__ DotResult<kTokens> begin_dot(const GemvArgs &args, co
     const Which<1> which(ret.at);
     ret.of[0] = begin_result<F>(args, which, mine.begin + ret.tile, mine.end, true);
     if (args.is_glu) ret.of[1] = begin_result<F>(args, which, mine.begin + ret.tile + 1, mine.end, true);
+    if (link.y_at != GEMV_NO_PLACE)
+        ret.handed = set + link.y_at + which.row +
+                     (which.token * args.n_tiles + mine.begin + ret.tile) / together * DEVICE_TILE_ROWS;
     return ret;
 }
 
@@ -365,20 +300,22 @@ __device__ __forceinline__ void finish_dot(const GemvArgs &args, const float *pa
         value[i] = sum * (result.of[i].factor * norms[result.at / DEVICE_TILE_ROWS]) + result.of[i].addend;
     }
     if (args.is_glu) value[0] = glu_value(args.activation, value[0]) * value[1];
+    if (result.handed) hand_over(result.handed, value[0]);
     *result.of[0].y = value[0];
 }
 
 /* first: this thread's first result. */
 template <class F, int kTokens>
-__device__ __forceinline__ void finish_block(const GemvArgs &args, const float *parts, const Tiles &mine,
+__device__ __forceinline__ void finish_block(const GemvLink &link, const float *parts, const Tiles &mine, float *set,
                                              const DotResult<kTokens> &first, const float *norms)
 {
+    const GemvArgs &args = link.product;
     constexpr uint32_t kThreads = 32 * dot_warps<F>;
     const uint32_t all = (mine.end - mine.begin) * args.n_units;
     const uint32_t n = (mine.end - mine.begin) / (args.is_glu ? 2 : 1) * kTokens * DEVICE_TILE_ROWS;
     finish_dot<F, kTokens>(args, parts, all, first, norms);
     for (uint32_t i = threadIdx.x + kThreads; i < n; i += kThreads)
-        finish_dot<F, kTokens>(args, parts, all, begin_dot<F, kTokens>(args, mine, i), norms);
+        finish_dot<F, kTokens>(args, parts, all, begin_dot<F, kTokens>(link, mine, set, i), norms);
 }
 
 /* ---- the kernel ---- */
@@ -386,8 +323,11 @@ __device__ __forceinline__ void finish_block(const GemvArgs &args, const float *
 struct DotFixed {
     uint64_t of_rings[GEMV_MAX_WARPS][GEMV_DOT_STAGES];
     float squares[GEMV_DOT_TOKENS][GEMV_MAX_WARPS], norms[GEMV_DOT_TOKENS];
+    GemvAttend attends[GEMV_CHAIN_ATTENDS];
+    Visits visits[GEMV_CHAIN_ATTENDS];
+    AttendReady ready;
 };
-static_assert(sizeof(DotFixed) <= GEMV_STATIC_BYTES, "the plan of shared memory counts on less");
+static_assert(sizeof(DotFixed) <= GEMV_DOT_STATIC_BYTES, "the plan of shared memory counts on less");
 
 /* By the first warp, behind a barrier: what results are multiplied with. */
 template <class F, int kTokens> __device__ __forceinline__ void make_norms(const GemvArgs &args, DotFixed *fixed)
@@ -402,43 +342,28 @@ template <class F, int kTokens> __device__ __forceinline__ void make_norms(const
     }
 }
 
-/* ---- the barrier of all blocks ---- */
-
-/* By all threads of a block: what they have written is there for those that wait. */
-__device__ __forceinline__ void chain_arrive(uint32_t *barrier)
-{
-    __syncthreads();
-    if (threadIdx.x > 0) return;
-    __threadfence();
-    atomicAdd(barrier, 1);
-}
-
-__device__ __forceinline__ void chain_wait(const uint32_t *barrier, uint32_t n)
-{
-    uint32_t arrived = 0;
-    if (threadIdx.x == 0)
-        while (arrived < n)
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(barrier) : "memory");
-    __syncthreads();
-}
-
-/* The last block to leave makes the barrier ready for the next chain: all have seen it full. */
-__device__ __forceinline__ void chain_leave(uint32_t *barrier)
-{
-    if (threadIdx.x == 0 && atomicInc(barrier + 1, gridDim.x - 1) == gridDim.x - 1) atomicExch(barrier, 0);
-}
-
 /* x of all tokens, by all threads; with the first barrier behind it. */
 template <class F, int kTokens>
-__device__ __forceinline__ void make_x(const GemvArgs &args, const DotRow<F> *x, DotFixed *fixed)
+__device__ __forceinline__ void make_x(const GemvLink &link, const float *set, const DotRow<F> *x, Feed<F> &feed,
+                                       DotFixed *fixed)
 {
 #pragma unroll
     for (int n = 0; n < kTokens; n++) {
-        const float squares = combine_warp({make_dot_row<F>(args.raw, n, x[n]), 0}).squares;
+        const float squares = combine_warp({make_dot_row<F>(fixed->attends, link, set, n, feed, x[n]), 0}).squares;
         if (threadIdx.x % 32 == 0) fixed->squares[n][threadIdx.x / 32] = squares;
     }
     __syncthreads();
-    make_norms<F, kTokens>(args, fixed);
+    make_norms<F, kTokens>(link.product, fixed);
+}
+
+/* By all threads. As constants, which come slowly if they are not used again and again, links would be waited for. */
+template <class T> __device__ __forceinline__ void copy_constants(const T *from, uint32_t n, T *to)
+{
+    static_assert(sizeof(T) % sizeof(uint2) == 0, "whole words");
+    const uint2 *words = reinterpret_cast<const uint2 *>(from);
+    asm volatile("" : "+l"(words)); /* as memory */
+    for (uint32_t i = threadIdx.x; i < n * (sizeof(T) / sizeof(uint2)); i += blockDim.x)
+        reinterpret_cast<uint2 *>(to)[i] = words[i];
 }
 
 template <class F, int kTokens>
@@ -446,35 +371,52 @@ __global__ void __launch_bounds__(32 * dot_warps<F>, 1) gemv_dot(const __grid_co
 {
     constexpr uint32_t kWarps = dot_warps<F>;
     __shared__ DotFixed fixed;
-    const uint32_t warp = warp_index(), ring_bytes = chain.n_stages * F::kUnitBytes;
-    float *parts = reinterpret_cast<float *>(dynamic_shared() + kWarps * ring_bytes);
+    const uint32_t warp = warp_index();
+    float *all_parts = reinterpret_cast<float *>(dynamic_shared() + kWarps * chain.n_stages * F::kUnitBytes);
+    float *set = nullptr;
+    GemvLink *links = reinterpret_cast<GemvLink *>(dynamic_shared() + chain.links_at);
+    uint32_t turn = 0;
 
-    Ring<F, 1> ring(warp * ring_bytes, chain.n_stages, fixed.of_rings[warp]);
-    Stretch<F> stretch(chain);
-    for (uint32_t s = 0; s < chain.n_stages; s++) stretch.load(chain, ring);
+    copy_constants(chain.link, chain.n_links, links);
+    copy_constants(chain.attend, chain.n_attends, fixed.attends);
+    __syncthreads();
+    Feed<F> feed(chain, links, fixed.of_rings[warp]);
+    feed.pump();
+    attend_find(fixed.attends, chain.n_attends, fixed.visits);
+    prefetch_weights(links[0].product.raw);
+    __syncthreads();
 #pragma unroll 1
-    for (uint32_t op = 0; op < chain.n_ops; op++) {
-        const GemvArgs &args = chain.op[op];
+    for (uint32_t i = 0; i < chain.n_links; i++) {
+        const GemvLink &link = links[i];
+        const GemvArgs &args = link.product;
         const Work<kWarps> work(args, warp);
         const uint32_t n_parts = (work.mine.end - work.mine.begin + kWarps) * kTokens * DEVICE_TILE_ROWS;
+        float *parts = all_parts + i % 2 * chain.part_floats;
         DotRow<F> x[kTokens];
 #pragma unroll
         for (int n = 0; n < kTokens; n++) x[n] = {chain.x_at + n * args.x_bytes, args.n_units * F::kUnitCols};
-        prefetch_weights(args.raw);
-        for (uint32_t i = threadIdx.x; i < n_parts; i += 32 * kWarps) parts[i] = 0;
-        if (op == 0)
+        if (link.attend)
+            attend_in_chain(fixed.attends[link.attend - 1], fixed.visits[link.attend - 1], fixed.ready, set,
+                            reinterpret_cast<float *>(dynamic_shared() + chain.x_at), feed);
+        for (uint32_t k = threadIdx.x; k < n_parts; k += 32 * kWarps) parts[k] = 0;
+        if (i == 0) {
             grid_wait();
-        else
-            chain_wait(chain.barrier, op * gridDim.x);
-        make_x<F, kTokens>(args, x, &fixed);
-        if (op == 0) grid_release();
-        const DotResult<kTokens> result = begin_dot<F, kTokens>(args, work.mine, threadIdx.x);
-        multiply_stretch<F, kTokens>(chain, args.n_units, x, work.first, work.end - work.first, stretch, ring, parts);
+            turn = exchange_turn(chain);
+            set = chain.sets + (size_t)turn * GEMV_SET_FLOATS;
+        }
+        if (i + 1 < chain.n_links && links[i + 1].attend)
+            attend_prepare(fixed.attends[links[i + 1].attend - 1], fixed.visits[links[i + 1].attend - 1], &fixed.ready);
+        if (work.all > 0) make_x<F, kTokens>(link, set, x, feed, &fixed);
+        if (i == 0) {
+            grid_release();
+            if (chain.n_links > 1) exchange_clear(chain, turn);
+        }
+        const DotResult<kTokens> result = begin_dot<F, kTokens>(link, work.mine, set, threadIdx.x);
+        multiply_stretch<F, kTokens>(args.n_units, x, work, feed, parts);
         __syncthreads();
-        finish_block<F, kTokens>(args, parts, work.mine, result, fixed.norms);
-        if (op + 1 < chain.n_ops) chain_arrive(chain.barrier);
+        finish_block<F, kTokens>(link, parts, work.mine, set, result, fixed.norms);
     }
-    if (chain.n_ops > 1) chain_leave(chain.barrier);
+    if (chain.n_links > 1) exchange_leave(chain, turn);
 }
 
 template <class F> GemvDot gemv_dot_of()

@@ -4,12 +4,11 @@
  * memory, in the order in which a unit's quants come out of their words; for F16 and BF16 in fp32.
  */
 #pragma once
-#include "kernels/linear/gemv.cuh"
+#include "kernels/linear/gemv_attend.cuh"
+#include "kernels/linear/gemv_feed.cuh"
 
 namespace lw
 {
-
-template <class F> constexpr uint32_t dot_warps = is_plain<F> ? 8 : 16;
 
 /* Scales of x are kept so much lower, and results that much higher: neither end of fp32 is in the way. */
 constexpr float kDotLower = 1.0f / 4096, kDotMostQuant = 32639; /* whose upper byte is 127 */
@@ -106,9 +105,37 @@ template <class F> __device__ __forceinline__ void put_piece(const DotRow<F> &to
     }
 }
 
-/* A row's pieces by all threads, those of several steps under way together; returns this thread's squares. */
+/* Columns of piece i of those that a thread has under way together. */
+template <uint32_t kStep> __device__ __forceinline__ uint32_t piece_column(uint32_t first, uint32_t i)
+{
+    return first + i / 2 * kStep + i % 2 * 4;
+}
+
+/* Loads those of n pieces that are not there again, until all are. */
+template <uint32_t kStep, uint32_t kCount, class F>
+__device__ __forceinline__ void await_pieces(const float *row, uint32_t first, uint32_t n_cols, Feed<F> &feed,
+                                             float4 *v)
+{
+    bool is_all;
+    do {
+        is_all = true;
+        feed.pump();
+#pragma unroll
+        for (uint32_t i = 0; i < kCount; i++) {
+            if (piece_column<kStep>(first, i) >= n_cols || is_there(v[i])) continue;
+            is_all = false;
+            v[i] = load_handed_4(row + piece_column<kStep>(first, i));
+        }
+    } while (!__all_sync(0xFFFFFFFFu, is_all));
+}
+
+/*
+ * A row's pieces by all threads, those of several steps under way together; returns this thread's squares. Rows that
+ * the link in front hands over are waited for.
+ */
 template <class F, bool kIsNormed>
-__device__ __forceinline__ float make_dot_pieces(const RowSource &raw, const float *row, DotRow<F> to)
+__device__ __forceinline__ float make_dot_pieces(const RowSource &raw, const float *row, bool is_handed, Feed<F> &feed,
+                                                 DotRow<F> to)
 {
     constexpr uint32_t kAhead = kIsNormed ? 2 : 4, kStep = 8 * 32 * dot_warps<F>;
     float squares = 0;
@@ -116,13 +143,14 @@ __device__ __forceinline__ float make_dot_pieces(const RowSource &raw, const flo
         float4 v[kAhead][2], weight[kIsNormed ? kAhead : 1][2];
 #pragma unroll
         for (uint32_t i = 0; i < 2 * kAhead; i++) {
-            const uint32_t c = first + i / 2 * kStep + i % 2 * 4;
+            const uint32_t c = piece_column<kStep>(first, i);
             v[i / 2][i % 2] = make_float4(0, 0, 0, 0);
             if constexpr (kIsNormed) weight[i / 2][i % 2] = make_float4(0, 0, 0, 0);
             if (c >= raw.n_cols) continue;
-            v[i / 2][i % 2] = __ldcg(reinterpret_cast<const float4 *>(row + c));
+            v[i / 2][i % 2] = load_handed_4(row + c);
             if constexpr (kIsNormed) weight[i / 2][i % 2] = *reinterpret_cast<const float4 *>(raw.weight + c);
         }
+        if (is_handed) await_pieces<kStep, 2 * kAhead>(row, first, raw.n_cols, feed, v[0]);
 #pragma unroll
         for (uint32_t i = 0; i < kAhead; i++) {
             const uint32_t c = first + i * kStep;
@@ -138,11 +166,84 @@ __device__ __forceinline__ float make_dot_pieces(const RowSource &raw, const flo
     return squares;
 }
 
-/* A norm's factor is left for the results. */
-template <class F> __device__ __forceinline__ float make_dot_row(const RowSource &raw, uint32_t token, DotRow<F> to)
+/* What a part of the attention counts for in the sum of all. */
+__device__ __forceinline__ void part_weights(const float2 *stats, float *ret)
 {
-    const float *row = raw.x + token * raw.x_stride;
-    return raw.weight ? make_dot_pieces<F, true>(raw, row, to) : make_dot_pieces<F, false>(raw, row, to);
+    float max = -INFINITY, sum = 0;
+#pragma unroll
+    for (int p = 0; p < GEMV_ATTEND_PARTS; p++) max = fmaxf(max, stats[p].x);
+#pragma unroll
+    for (int p = 0; p < GEMV_ATTEND_PARTS; p++) {
+        ret[p] = stats[p].x == -INFINITY ? 0 : exp2_of(stats[p].x - max);
+        sum += stats[p].y * ret[p];
+    }
+#pragma unroll
+    for (int p = 0; p < GEMV_ATTEND_PARTS; p++) ret[p] = sum != 0 ? ret[p] / sum : 0;
+}
+
+/* A row that the parts of the attention make together. */
+template <class F>
+__device__ __forceinline__ void make_merged_pieces(const GemvAttend &attend, const float *row, Feed<F> &feed,
+                                                   DotRow<F> to)
+{
+    constexpr int kParts = GEMV_ATTEND_PARTS;
+    constexpr uint32_t kStep = 8 * 32 * dot_warps<F>;
+    const uint32_t n_heads = attend.params.n_heads, dim = attend.params.v_dim, n_cols = n_heads * dim;
+    for (uint32_t c = 8 * threadIdx.x; c / 256 * 256 < to.cols; c += kStep) {
+        float4 v[kParts][2], sum[2] = {};
+        float2 stats[kParts];
+        float weights[kParts];
+        bool is_all;
+#pragma unroll
+        for (int p = 0; p < kParts; p++) {
+            v[p][0] = v[p][1] = make_float4(0, 0, 0, 0);
+            stats[p] = make_float2(0, 0);
+        }
+        do {
+            const float *of_head = row + kParts * n_cols + 2 * (c / dim);
+            is_all = true;
+            feed.pump();
+#pragma unroll
+            for (int p = 0; p < kParts; p++) {
+                if (c >= n_cols) break;
+                v[p][0] = load_handed_4(row + p * n_cols + c);
+                v[p][1] = load_handed_4(row + p * n_cols + c + 4);
+                stats[p].x = load_handed(of_head + 2 * p * n_heads);
+                stats[p].y = load_handed(of_head + 2 * p * n_heads + 1);
+            }
+#pragma unroll
+            for (int p = 0; p < kParts; p++)
+                is_all =
+                    is_all && is_there(v[p][0]) && is_there(v[p][1]) && is_there(stats[p].x) && is_there(stats[p].y);
+        } while (!__all_sync(0xFFFFFFFFu, is_all));
+        part_weights(stats, weights);
+#pragma unroll
+        for (int p = 0; p < kParts; p++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                sum[i].x += v[p][i].x * weights[p];
+                sum[i].y += v[p][i].y * weights[p];
+                sum[i].z += v[p][i].z * weights[p];
+                sum[i].w += v[p][i].w * weights[p];
+            }
+        put_piece<F>(to, c, sum[0], sum[1]);
+    }
+}
+
+/* Row `token` of a link's x; a norm's factor is left for the results. */
+template <class F>
+__device__ __forceinline__ float make_dot_row(const GemvAttend *attends, const GemvLink &link, const float *set,
+                                              uint32_t token, Feed<F> &feed, DotRow<F> to)
+{
+    const RowSource &raw = link.product.raw;
+    const bool is_handed = link.x_at != GEMV_NO_PLACE;
+    const float *row = is_handed ? set + link.x_at + token * link.x_stride : raw.x + token * raw.x_stride;
+    if (raw.weight) return make_dot_pieces<F, true>(raw, row, is_handed, feed, to);
+    if (link.attend && attends[link.attend - 1].n_parts > 1)
+        make_merged_pieces<F>(attends[link.attend - 1], row, feed, to);
+    else
+        make_dot_pieces<F, false>(raw, row, is_handed, feed, to);
+    return 0;
 }
 
 } // namespace lw

@@ -81,14 +81,8 @@ template <int kLater> __device__ __forceinline__ void wait_copies()
 /* Until the oldest of n_stages groups is there. */
 __device__ __forceinline__ void wait_oldest(uint32_t n_stages)
 {
-    static_assert(GEMV_MAX_STAGES <= 6 && GEMV_DOT_STAGES <= 6, "one instruction for each");
+    static_assert(GEMV_MAX_STAGES <= 3, "one instruction for each");
     switch (n_stages) {
-    case 6:
-        return wait_copies<5>();
-    case 5:
-        return wait_copies<4>();
-    case 4:
-        return wait_copies<3>();
     case 3:
         return wait_copies<2>();
     case 2:
@@ -109,10 +103,12 @@ __device__ __forceinline__ void expect_bytes(uint64_t *barrier, uint32_t bytes)
 __device__ __forceinline__ void copy_bulk(char *to, const char *from, uint32_t bytes, uint64_t *barrier)
 {
 #if LW_HAS_BULK_COPY
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_at(to)),
-        "l"(from), "r"(bytes), "r"(shared_at(barrier))
-        : "memory");
+    uint64_t policy; /* weights are read once a step: what lies in the second-level cache shall stay */
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+                 "[%3], %4;" ::"r"(shared_at(to)),
+                 "l"(from), "r"(bytes), "r"(shared_at(barrier)), "l"(policy)
+                 : "memory");
 #endif
 }
 

@@ -508,10 +508,12 @@ bool prepare_rows(const GemvRow *(*rows_of)(uint32_t *), size_t shared_bytes, Er
     const GemvRow *rows = rows_of(&n);
     for (uint32_t i = 0; i < n; i++) {
         const GemvRow &row = rows[i];
-        const void *const kernels[] = {(const void *)row.by_8.kernel, (const void *)row.by_16.kernel,
-                                       (const void *)row.dot.kernel[0], (const void *)row.dot.kernel[1]};
-        for (const void *kernel : kernels)
-            if (!prepare_kernel(kernel, row.type, shared_bytes, error)) return false;
+        const size_t dot_bytes = shared_bytes - (GEMV_DOT_STATIC_BYTES - GEMV_STATIC_BYTES);
+        if (!prepare_kernel((const void *)row.by_8.kernel, row.type, shared_bytes, error) ||
+            !prepare_kernel((const void *)row.by_16.kernel, row.type, shared_bytes, error) ||
+            !prepare_kernel((const void *)row.dot.kernel[0], row.type, dot_bytes, error) ||
+            !prepare_kernel((const void *)row.dot.kernel[1], row.type, dot_bytes, error))
+            return false;
     }
     return true;
 }

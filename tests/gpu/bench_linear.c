@@ -193,7 +193,6 @@ static void make_buffers(Bench *bench)
     size_t n = (size_t)2 * FF * MAX_TOKENS;
     float *host = malloc(n * sizeof *host);
     cublasHandle_t handle;
-    const uint32_t zeros[2] = {0, 0};
     if (!host) exit(1);
     random_floats(&seed, host, n, 1);
     bench->x = device_new(host, (size_t)EMBD * MAX_TOKENS * sizeof *host);
@@ -207,7 +206,7 @@ static void make_buffers(Bench *bench)
                 cublasSetWorkspace(handle, device_new(NULL, 32 << 20), 32 << 20) == CUBLAS_STATUS_SUCCESS;
     device_report(good, "cuBLAS cannot be set up");
     bench->stream.blas = handle;
-    bench->stream.queue = matmul_queue_new(device_new(zeros, sizeof zeros));
+    bench->stream.queue = matmul_queue_new();
     if (!bench->stream.queue) exit(1);
     free(host);
 }

@@ -53,6 +53,36 @@ static void try_decode(const Pair *pair, const char *name, const uint32_t *token
     free(got);
 }
 
+enum { PAIR_LONG = 250, PAIR_SHORT = 30, PAIR_STEPS = 12, PAIR_ALONE = 4 };
+
+static void decode_pair(Engine *engine, const uint32_t *tokens, float *logits)
+{
+    SeqId seqs[2] = {model_seq(engine), model_seq(engine)};
+    size_t n_vocab = engine_shape(engine)->n_vocab;
+    model_feed(engine, seqs[0], ROWS_PREFILL, tokens, N_TOKENS, SMALL, NULL);
+    model_feed(engine, seqs[0], ROWS_PREFILL, tokens, PAIR_LONG - N_TOKENS, SMALL, NULL);
+    model_feed(engine, seqs[1], ROWS_PREFILL, tokens + 3, PAIR_SHORT, SMALL, NULL);
+    for (uint32_t step = 0; step < PAIR_STEPS; step++)
+        model_step(engine, seqs, tokens + step * 7, 2, logits + 2 * step * n_vocab);
+    for (uint32_t step = 0; step < PAIR_ALONE; step++)
+        model_step(engine, seqs, tokens + step * 5, 1, logits + (2 * PAIR_STEPS + step) * n_vocab);
+    for (int i = 0; i < 2; i++) engine_seq_close(engine, seqs[i]);
+}
+
+/* Two together, one of which comes to more keys than a block attends alone within a chain of products; then alone. */
+static void try_pair(const Pair *pair, const char *name, const uint32_t *tokens, double limit)
+{
+    enum { N = 2 * PAIR_STEPS + PAIR_ALONE };
+    char what[128];
+    float *want = model_logits(pair->cpu, N), *got = model_logits(pair->cpu, N);
+    decode_pair(pair->cpu, tokens, want);
+    decode_pair(pair->gpu, tokens, got);
+    snprintf(what, sizeof what, "%s, two decoded together", name);
+    model_compare(what, want, got, N, engine_shape(pair->cpu)->n_vocab, limit);
+    free(want);
+    free(got);
+}
+
 /* Sequences of their own lengths, decoded together, some of them in smaller batches in between. */
 static void decode_together(Engine *engine, const uint32_t *tokens, float *logits)
 {
@@ -208,6 +238,11 @@ static const TinyCase cases[] = {
     {"llama q6_k, int4 keys", {WIDE, "type=Q6_K"}, KV_INT4, 0.1, 0.08},
     {"llama bf16, untied", {WIDE, "type=BF16", "tied=0"}, KV_BF16, 0.02, 0.002},
     {"llama f16, 3 heads a KV head", {WIDE, "heads=6", "type=F16"}, KV_BF16, 0.03, 0.002},
+    {"llama q8_0, 4 heads of 128 a KV head",
+     {"head_dim=128", "heads=8", "embd=256", "ff=512", "type=Q8_0"},
+     KV_F16,
+     0.03,
+     0.01},
     {"llama q2_k", {WIDE, "type=Q2_K"}, KV_BF16, 0.03, 0.01},
     {"llama q3_k", {WIDE, "type=Q3_K"}, KV_BF16, 0.03, 0.01},
     {"llama q5_1", {WIDE, "type=Q5_1"}, KV_BF16, 0.03, 0.01},
@@ -243,6 +278,7 @@ static void try_case(const TinyCase *tiny, bool is_short)
     if (!is_short) try_prefill(&pair, tiny->name, tokens, 70, tiny->tiled);
     if (!is_short) try_prefill(&pair, tiny->name, tokens, SMALL, tiny->split);
     try_decode(&pair, tiny->name, tokens, tiny->split);
+    try_pair(&pair, tiny->name, tokens, tiny->split);
     try_batch(&pair, tiny->name, tokens, tiny->tiled);
     try_pages(pair.gpu, tiny->name, tokens);
     try_pieces(pair.gpu, tiny->name, tokens);

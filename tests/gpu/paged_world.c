@@ -225,7 +225,7 @@ void world_update(World *world)
 
 static KvLaunch launch_of(const World *world, uint32_t first, uint32_t end)
 {
-    KvLaunch launch = {.is_near = world->shape.n_seqs % 2, .is_early = world->shape.n_seqs % 3 == 0};
+    KvLaunch launch = {.is_early = world->shape.n_seqs % 3 == 0};
     for (uint32_t c = 0; c < world->shape.n_classes; c++) launch.types |= 1u << world->shape.types[c];
     for (uint32_t s = first; s < end; s++) {
         const WorldSeq *seq = &world->seqs[s];
