@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns what run.py left into the tables and the picture of docs/fidelity.md, and merges files for `longwave eval`.
 
-usage: report.py STATE docs/fidelity.md docs/fidelity.svg   replaces the tables between the page's marks
+usage: report.py STATE docs/fidelity.md docs/fidelity.svg   replaces the tables between the page's marks that STATE measured
        report.py STATE --merge MODEL MODE FIRST OUT.json    one --resume file of prompts from FIRST on, as of one process
 """
 import json
@@ -89,8 +89,6 @@ def policy_rows(cells, tasks, length, dense="dense", order=None):
 def grid(cells, tasks, length, dense="dense"):
     """Best first; the reader sees what it costs."""
     rows = sorted(policy_rows(cells, tasks, length, dense), key=lambda row: -row[2])
-    if not rows:
-        return ["Not measured.", ""]
     lines = ["| policy | bytes | " + " | ".join(f"{short(t)}" for t in tasks) + " | mean | worst | questions |",
              "|---|---|" + "---|" * (len(tasks) + 3)]
     for policy, found, mean, worst in rows:
@@ -226,11 +224,13 @@ def page(state, path, svg):
     text = path.read_text()
     for name, lines in tables.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end {name} -->"
-        if begin in text:
+        if begin in text and len(lines) > 3:  # something was measured
             head, rest = text.split(begin, 1)
             text = head + begin + "\n".join(lines) + "\n" + end + rest.split(end, 1)[1]
     path.write_text(text)
-    svg.write_text(plot(explored, tasks))
+    picture = plot(explored, tasks)
+    if picture:
+        svg.write_text(picture)
 
 
 def merge(state, model, mode, first, out):
