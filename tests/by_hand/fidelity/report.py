@@ -245,7 +245,7 @@ def merge(state, model, mode, first, out):
         known = {(a["policy"], a["task"], a["length"], a["haystack"]) for a in whole["answers"]}
         whole["answers"] += [a for a in data["answers"] if a["haystack"] >= first and
                              (a["policy"], a["task"], a["length"], a["haystack"]) not in known]
-    Path(out).write_text(json.dumps(whole))
+    Path(out).write_text(json.dumps(whole) + "\n")
 
 
 def main():
