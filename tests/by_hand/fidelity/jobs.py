@@ -43,8 +43,9 @@ CANDIDATES = {"a": ["dense:roles=n75:k_decode=4", "dense:roles=n80"],
               "d": [f"lserve-4k:budget=6144:roles=n70:{LIST}:k_decode=4", "dense:roles=n75:k_decode=2"]}
 DEFAULT = CANDIDATES["d"][0]
 # Share of the heads that stream, their sink and recent range; prompts are read densely up to 8K.
-MADE_ROLES = {"n25": (0.25, 128, 256), "n50": (0.5, 128, 256), "n60": (0.6, 128, 256), "n70": (0.7, 128, 256), "n75": (0.75, 128, 256),
-              "n80": (0.8, 128, 256)}
+MADE_ROLES = {"calibrate-smollm2": {"n25": (0.25, 128, 256), "n50": (0.5, 128, 256), "n60": (0.6, 128, 256),
+                                    "n70": (0.7, 128, 256), "n75": (0.75, 128, 256), "n80": (0.8, 128, 256)},
+              "calibrate-gemma": {"gs": (0.5, 128, 256)}}
 
 
 class Job:

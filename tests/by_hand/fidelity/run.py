@@ -140,10 +140,9 @@ class Runner:
 
     def follow(self):
         """Roles are made as soon as their ranking is there."""
-        if "calibrate-gemma" in self.done and not (self.made / "gs.json").exists():
-            self.make_roles({"gs": (0.5, 128, 256)}, "calibrate-gemma")
-        if "calibrate-smollm2" in self.done and not all((self.made / f"{n}.json").exists() for n in jobs.MADE_ROLES):
-            self.make_roles(jobs.MADE_ROLES, "calibrate-smollm2")
+        for calibration, made in jobs.MADE_ROLES.items():
+            if calibration in self.done and not all((self.made / f"{name}.json").exists() for name in made):
+                self.make_roles(made, calibration)
 
     def stop(self):
         for process, *_ in self.running:
