@@ -2,7 +2,6 @@
 """How grammars get compiled: for how long, for whom, how often; and what is told of those that are not followed."""
 import concurrent.futures
 import json
-import time
 
 import pytest
 
@@ -17,6 +16,10 @@ def automaton(n, salt):
     """A schema that takes a while: what its patterns have in common is looked for, two by two."""
     return {"type": "object", "properties": {
         f"p{i}": {"allOf": [{"pattern": f"^(a|b)*a(a|b){{10}}c{salt}{i}"}, {"pattern": f"(b|a){{9}}c{salt}{i}$"}]} for i in range(n)}}
+
+
+# More of these than a grammar may have states: too much on a machine of any speed.
+TOO_MANY = 400
 
 
 def tool(name, parameters, **more):
@@ -45,37 +48,34 @@ def test_who_asks_for_the_same_waits_for_one_compilation(server):
     assert server.metric(COMPILES) == before + 1
 
 
-def test_what_is_too_much_is_refused_at_once_the_next_time(server):
-    too_much, before = automaton(900, "t"), server.metric(COMPILES)
-    start = time.monotonic()
-    first = server.error(CHAT, asking(too_much))
-    took = time.monotonic() - start
-    assert first[0] == 400 and first[1]["code"] == "too_large" and took > 1
-    start = time.monotonic()
-    assert server.error(CHAT, asking(too_much)) == first
-    assert time.monotonic() - start < took / 2
+def test_what_is_too_much_is_not_tried_again(server):
+    too_much, before = asking(automaton(TOO_MANY, "t")), server.metric(COMPILES)
+    first = server.error(CHAT, too_much)
+    assert first[0] == 400 and first[1]["code"] == "too_large"
+    assert server.metric(COMPILES) == before + 1
+    assert server.error(CHAT, too_much) == first
     assert server.metric(COMPILES) == before + 1
 
 
-def test_compiling_ends_when_the_client_leaves(server):
-    before = server.metric(COMPILES)
-    with server.open_post(CHAT, asking(automaton(900, "u"))):
-        time.sleep(0.5)
-        assert server.metric(COMPILES) == before
-    server.wait_metric(COMPILES, lambda n: n == before + 1, timeout=1.5)  # it would have gone on for three seconds of computing
+def test_a_client_that_leaves_holds_no_place(server):
+    """Whatever its compilation has come to by then: others get theirs."""
+    for i in range(8):
+        server.open_post(CHAT, asking(automaton(TOO_MANY, f"u{i}x"))).close()
     assert server.post(CHAT, asking(automaton(3, "v")))[0] == 200
+    server.wait_idle(60)
 
 
 def test_compiling_ends_with_the_time_of_the_request(server):
-    status, error = server.error(CHAT, {**asking(automaton(900, "y")), "timeout_s": 0.3})
+    """A thousandth of a second is over before that is compiled, on any machine."""
+    status, error = server.error(CHAT, {**asking(automaton(12, "y")), "timeout_s": 0.001})
     assert status == 504 and error["code"] == "timeout"
 
 
-def test_tools_have_one_time_together(server):
-    """Each of them would take less than the limit."""
-    tools = [tool(f"f{i}", automaton(40, f"w{i}x")) for i in range(40)]
+def test_tools_have_one_limit_together(server):
+    """Each of them would take less."""
+    tools = [tool(f"f{i}", automaton(4, f"w{i}x")) for i in range(TOO_MANY // 8)]
     status, error = server.error(CHAT, {"messages": ASK, "tools": tools, "tool_choice": "required"})
-    assert status == 400 and error["code"] == "too_large" and "more than 3 s" in error["message"], error
+    assert status == 400 and error["code"] == "too_large", error
     assert server.post(CHAT, {"messages": ASK, "tools": tools[:1], "tool_choice": "required", "max_tokens": 4})[0] == 200
 
 
