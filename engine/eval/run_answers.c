@@ -51,14 +51,28 @@ static bool ask(Cell *cell, SeqId base, uint32_t base_policy, uint32_t policy, d
            (!cell->n_due || run->saved(run->saved_arg, cell->done, error));
 }
 
+/*
+ * Where the prompt ends, whose last rows may be dense: behind the question where that is more of it. Questions share
+ * what is read before them, so the longest one counts, and no row is dense that would not be so in a server.
+ */
+static uint32_t count_prompt(const Cell *cell)
+{
+    const Haystack *haystack = &cell->haystack;
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < haystack->n_questions; i++) {
+        uint32_t n_asking = haystack->questions[i].n_tokens - haystack->questions[i].n_answer;
+        if (n_asking > longest) longest = n_asking;
+    }
+    return (uint32_t)haystack->tokens.n + (cell->run->question_rows == ROWS_PREFILL ? longest : 0);
+}
+
 /* Reads the prompt as the policy does, and asks for it and for those that would read it alike. */
 static bool ask_group(Cell *cell, uint32_t first, Error *error)
 {
     const EvalRun *run = cell->run;
     SeqId base;
     if (!engine_seq_new(run->engine, run->policies[first].id, &base, error)) return false;
-    /* Its last rows may be dense; where questions are more of the prompt, they are the last rows. */
-    if (run->question_rows == ROWS_DECODE) engine_seq_set_prompt(run->engine, base, (uint32_t)cell->haystack.tokens.n);
+    engine_seq_set_prompt(run->engine, base, count_prompt(cell));
     uint64_t begin_usec = clock_now_usec();
     bool ok = ask_prefill(run->engine, base, cell->haystack.tokens.ids, (uint32_t)cell->haystack.tokens.n, error);
     double prefill_seconds = seconds_since(begin_usec);

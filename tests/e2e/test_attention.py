@@ -88,3 +88,31 @@ def test_audits():
     assert 0 <= oracle["audited_kl"] < random["audited_kl"] < 10
     assert 0 < oracle["audited_missing_mass"] < random["audited_missing_mass"] < 1
     assert "audited_kl" not in dense and "audited_kl" not in answers[1][0]["longwave"]["attention"]
+
+
+def test_selection_over_keys_of_32_bits(tmp_path):
+    """Their lists are those of the same keys in 16 bits but for near ties, and each sector that is read weighs twice as much."""
+    model = longwave_server.make_tiny_model(tmp_path / "tiny.gguf", "context=4096", "head_dim=64", "layers=5")
+    fields = {"prompt": [3 + 7 * i * i % 240 for i in range(900)], "max_tokens": 12, "temperature": 0, "logprobs": 1,
+              "ignore_eos": True}
+    wishes = ["dense", {"preset": "lserve-4k", "budget": 512, "refresh": [1]}, {"preset": "quest", "budget": 256},
+              {"preset": "oracle", "budget": 256}, {"preset": "streaming-llm", "budget": 256},
+              {"preset": "vertical-slash", "budget": 512}, {"preset": "lserve-4k", "budget": 448, "positions": "packed"},
+              {"preset": "lserve-4k", "budget": 512, "wavelength": {"prefill": 4, "decode": 2}}]
+    told = {}
+    for kv_type in ("f32", "f16"):
+        server = longwave_server.Server(model, "--kv-type", kv_type, "--baselines")
+        try:
+            told[kv_type] = [server.post("/v1/completions", {**fields, "longwave": {"attention": wish}})[1] for wish in wishes]
+            assert server.metric("vllm:corrupted_requests_total") == 0
+        finally:
+            assert server.stop() == 0
+    dense = told["f32"][0]["choices"][0]["logprobs"]["token_logprobs"]
+    for wish, wide, narrow in zip(wishes, told["f32"], told["f16"]):
+        of_wide, of_narrow = wide["longwave"]["attention"], narrow["longwave"]["attention"]
+        assert of_wide["tokens_attended"] == of_narrow["tokens_attended"]
+        assert of_wide["bytes_of_context"] == 2 * of_narrow["bytes_of_context"]
+        pairs = list(zip(*(each["choices"][0]["logprobs"]["token_logprobs"] for each in (wide, narrow))))
+        assert abs(pairs[0][0] - pairs[0][1]) < 0.01, (wish, pairs)
+        if wish != "dense":
+            assert of_wide["tokens_attended"] < of_wide["tokens_of_context"] and [first for first, _ in pairs] != dense

@@ -101,7 +101,7 @@ RANGES = {"preset": "streaming-llm", "budget": 256}
 KINDS = [*(("wide" if "int" in kv_type else "llama", kv_type, None) for kv_type in KV_TYPES), ("gemma3", "f16", None), ("gemma3", "int8", None),
          ("gemma3", "full=int4,window=bf16", None), ("llama", "f16", SAME_REACH), ("wide", "int8", SAME_REACH),
          ("llama", "f16", ALL_STREAM), ("llama", "f16", OTHER_REACH), ("wide", "int4", OTHER_REACH), ("llama", "f16", PAGES),
-         ("wide", "int8", PAGES), ("llama", "bf16", BLOCKS), ("wide", "int4", BLOCKS), ("gemma3", "f8", RANGES)]
+         ("llama", "f32", PAGES), ("wide", "int8", PAGES), ("llama", "bf16", BLOCKS), ("wide", "int4", BLOCKS), ("gemma3", "f8", RANGES)]
 NAMES = [f"{model}-{kv_type}" + {id(SAME_REACH): "-streaming", id(ALL_STREAM): "-all_stream", id(OTHER_REACH): "-reaches",
                                  id(PAGES): "-pages", id(BLOCKS): "-blocks", id(RANGES): "-ranges"}.get(id(roles), "")
          for model, kv_type, roles in KINDS]

@@ -309,6 +309,7 @@ Test(test_eval, the_last_rows_of_prompts_are_dense)
     params.question_rows = ROWS_PREFILL;
     Eval *prefilled = measured(&params);
     cr_expect_neq(log_probs_of(prefilled, of_question), log_probs_of(prefilled, plain), "rows of the question");
+    cr_expect_eq(log_probs_of(prefilled, tail), log_probs_of(prefilled, late), "rows before the question");
     eval_free(decoded);
     eval_free(prefilled);
     engine_close(engine);
