@@ -52,6 +52,7 @@ typedef struct Metrics {
     uint64_t unknown_fields;
     uint64_t compiles; /* requests that were let compile a grammar */
     uint32_t open_generations;
+    uint32_t preparing; /* in uv's pool, or waiting to compile */
     Histogram histogram[METRICS_HISTOGRAMS];
     AttentionStats attention; /* of the decoded rows of all that is done */
     EngineStats engine;

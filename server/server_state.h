@@ -44,7 +44,6 @@ struct Server {
     uint32_t max_queue; /* the most that the worker takes */
     StatusLine status_line;
     RequestId last_id;
-    uint32_t n_jobs;                             /* in uv's pool, or waiting to compile */
     struct ApiJob *to_compile, **to_compile_end; /* in the order of their coming; api_job.c */
     struct ApiJob *compiling[SERVER_MAX_COMPILING];
     AbortedIds aborted; /* while there are jobs */

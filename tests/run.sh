@@ -23,6 +23,9 @@ setup() {
     fi
 }
 
+# Compiles in half the time of -O2 -g under sanitizers, and reports still name functions and lines.
+watched=(-Doptimization=1 -Ddebug=true -Dc_args=-g1)
+
 # Without nvcc the CUDA parts are left out; one architecture is enough to see that they compile and link.
 stage_unit() {
     local model gemma
@@ -34,7 +37,7 @@ stage_unit() {
 # Criterion passes over what LeakSanitizer says, so reports go to files, and a file is a failure. That this finds anything is
 # shown by must_fail, which leaks.
 stage_sanitize() {
-    setup build-asan -Dgpu=disabled -Dbuildtype=debugoptimized -Db_sanitize=address,undefined && ninja -C build-asan || return 1
+    setup build-asan -Dgpu=disabled "${watched[@]}" -Db_sanitize=address,undefined && ninja -C build-asan || return 1
     rm -f "$logs"/asan.* "$logs"/leak.*
     ASAN_OPTIONS=log_path=$logs/leak build-asan/tests/must_fail --filter '*/leaks'
     grep -qs 'detected memory leaks' "$logs"/leak.* || {
@@ -60,7 +63,7 @@ sanitizer_is_silent() {
 stage_threads() {
     local plain_layout=()
     setarch -R true 2>/dev/null && plain_layout=(setarch -R)
-    setup build-tsan -Dgpu=disabled -Dtests=disabled -Dbuildtype=debugoptimized -Db_sanitize=thread || return 1
+    setup build-tsan -Dgpu=disabled -Dtests=disabled "${watched[@]}" -Db_sanitize=thread || return 1
     local programs
     programs=$(ninja -C build-tsan -t targets all | sed -n 's#^\(tests/tsan/tsan_[a-z0-9_]*\): .*#\1#p')
     # shellcheck disable=SC2086

@@ -13,9 +13,9 @@ logs=$build/logs
 
 build_targets() {
     if [ ! -f "$build/build.ninja" ]; then
-        CC=${CC:-clang} meson setup "$build" -Dfuzz=true -Dgpu=disabled -Dtests=disabled -Dbuildtype=debugoptimized \
+        CC=${CC:-clang} meson setup "$build" -Dfuzz=true -Dgpu=disabled -Dtests=disabled -Doptimization=1 -Ddebug=true \
             -Db_sanitize=address,undefined -Db_lundef=false \
-            -Dc_args='-fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined' || return 1
+            -Dc_args='-g1 -fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined' || return 1
     fi
     ninja -C "$build"
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests on their way to the engine: while one thread of the pool is busy with a long text, clients leave, time runs
- * out, ids are aborted, the server drains.
+ * Requests on their way to the engine: while the one thread of the pool is busy, clients leave, time runs out, ids are
+ * aborted, the server drains.
  */
+#include "base/clock.h"
 #include "tests/server/expect.h"
 #include "tests/support/alloc_count.h"
 
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 #define COMPLETIONS "/v1/completions"
 
@@ -23,41 +25,80 @@ static void nap_ms(unsigned ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
 }
 
-/* The pool has one thread, and long texts are tokenized. */
+/* The pool has one thread. */
 static Fixture *start(void)
 {
     setenv("UV_THREADPOOL_SIZE", "1", 1);
     FixtureOptions options = fixture_defaults();
-    options.context = 4 << 20;
-    options.params.max_body_bytes = 16 << 20;
-    options.params.drain_timeout_ms = 60000; /* a text takes its time under sanitizers */
+    options.params.drain_timeout_ms = 60000;
     return fixture_start(&options);
 }
 
-/* Keeps the pool busy for a while; the connection that will hear when it is over. */
-static int occupy(Fixture *fixture)
+/* Keeps the thread of the pool, which all loops of a process share, until it is told to go. */
+typedef struct Occupant {
+    uv_loop_t loop;
+    uv_work_t work;
+    uv_sem_t there, go;
+} Occupant;
+
+static void on_occupy(uv_work_t *work)
 {
-    enum { WORD_BYTES = 3 << 20, WORDS = 2, CONTENT_BYTES = WORDS * WORD_BYTES };
-    char *body = malloc(CONTENT_BYTES + 64);
-    cr_assert_not_null(body);
-    int n = sprintf(body, "{\"content\":\"%0*d\"}", CONTENT_BYTES, 0);
-    char *content = body + n - 2 - CONTENT_BYTES;
-    memset(content, 'e', CONTENT_BYTES);
-    for (int i = 1; i < WORDS; i++) content[i * WORD_BYTES] = ' '; /* there is a limit for a single word */
-    int fd = http_connect(fixture_port(fixture));
-    cr_assert(http_send_post(fd, "/tokenize", "", body));
-    free(body);
-    nap_ms(200);
-    return fd;
+    Occupant *occupant = work->data;
+    uv_sem_post(&occupant->there);
+    uv_sem_wait(&occupant->go);
 }
 
-static void await_occupant(int fd)
+static void on_gone(uv_work_t *work, int status)
+{
+    (void)work;
+    cr_expect_eq(status, 0);
+}
+
+static void occupy(Occupant *occupant)
+{
+    cr_assert_eq(uv_loop_init(&occupant->loop), 0);
+    cr_assert_eq(uv_sem_init(&occupant->there, 0), 0);
+    cr_assert_eq(uv_sem_init(&occupant->go, 0), 0);
+    occupant->work.data = occupant;
+    cr_assert_eq(uv_queue_work(&occupant->loop, &occupant->work, on_occupy, on_gone), 0);
+    uv_sem_wait(&occupant->there);
+}
+
+static void leave_pool(Occupant *occupant)
+{
+    uv_sem_post(&occupant->go);
+    uv_run(&occupant->loop, UV_RUN_DEFAULT);
+    cr_assert_eq(uv_loop_close(&occupant->loop), 0);
+    uv_sem_destroy(&occupant->there);
+    uv_sem_destroy(&occupant->go);
+}
+
+static int read_metric(Fixture *fixture, const char *name)
 {
     Buffer in;
-    buffer_init(&in, 256 << 20);
-    cr_expect_eq(http_read(fd, &in, "\"count\":", 60000), HTTP_FOUND);
+    http_ask(fixture_port(fixture), "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &in);
+    const char *line = strstr(in.data, name);
+    cr_assert(line != NULL);
+    int value = atoi(strchr(line, ' ') + 1);
     buffer_done(&in);
-    close(fd);
+    return value;
+}
+
+/* So many requests have arrived and not left the pool. */
+static void await_preparing(Fixture *fixture, int n)
+{
+    enum { PATIENCE_USEC = 30000000 };
+    uint64_t until = clock_now_usec() + PATIENCE_USEC;
+    while (read_metric(fixture, "\nlongwave_requests_preparing{") != n) {
+        cr_assert_lt(clock_now_usec(), until);
+        nap_ms(10);
+    }
+}
+
+/* What was asked of the pool before has been done. */
+static void await_pool(Fixture *fixture)
+{
+    expect_post(fixture, "/tokenize", "{\"content\":\"a\"}", 200, "\"count\":");
 }
 
 static int post(Fixture *fixture, const char *body)
@@ -81,31 +122,32 @@ Test(prepare, jobs_of_clients_that_left_are_not_begun)
 {
     enum { CLIENTS = 8 };
     Fixture *fixture = start();
-    int long_fd = occupy(fixture), fds[CLIENTS];
+    Occupant occupant;
+    occupy(&occupant);
+    int fds[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) fds[i] = post(fixture, small_body);
-    nap_ms(50);
+    await_preparing(fixture, CLIENTS);
     for (int i = 0; i < CLIENTS; i++) close(fds[i]);
-    await_occupant(long_fd);
+    await_preparing(fixture, 0);
+    leave_pool(&occupant);
     expect_post(fixture, COMPLETIONS, small_body, 200, "\"length\"");
-    Buffer in;
-    http_ask(fixture_port(fixture), "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &in);
-    const char *line = strstr(in.data, "\nlongwave_unknown_fields_total{");
-    cr_assert(line != NULL);
-    cr_expect(eq(int, atoi(strchr(line, ' ') + 1), 1)); /* of the last request */
-    buffer_done(&in);
+    cr_expect_eq(read_metric(fixture, "\nlongwave_unknown_fields_total{"), 1); /* of the last request */
     fixture_stop(fixture);
 }
 
 Test(prepare, time_runs_from_the_arrival)
 {
     Fixture *fixture = start();
-    int long_fd = occupy(fixture);
+    Occupant occupant;
+    occupy(&occupant);
     int fd = post(fixture, "{\"prompt\":\"a\",\"max_tokens\":1,\"timeout_s\":0.02}");
     int stream = post(fixture, "{\"prompt\":\"a\",\"max_tokens\":1,\"timeout_s\":0.02,\"stream\":true}");
+    await_preparing(fixture, 2);
     nap_ms(50);
+    leave_pool(&occupant);
     expect_answer(fd, 504, "\"code\":\"timeout\"");
     expect_answer(stream, 504, "\"code\":\"timeout\"");
-    await_occupant(long_fd);
+    await_pool(fixture);
     cr_expect_eq(fake_worker_stats().submitted, 0);
     fixture_stop(fixture);
 }
@@ -114,16 +156,18 @@ Test(prepare, aborts_reach_what_is_being_prepared)
 {
     static const char body[] = "{\"prompt\":\"a\",\"max_tokens\":1,\"request_id\":\"mine\"}";
     Fixture *fixture = start();
-    int long_fd = occupy(fixture), fd = post(fixture, body), other = post(fixture, small_body);
-    int by_head = http_connect(fixture_port(fixture));
+    Occupant occupant;
+    occupy(&occupant);
+    int fd = post(fixture, body), other = post(fixture, small_body), by_head = http_connect(fixture_port(fixture));
     cr_assert(http_send_post(by_head, COMPLETIONS, "x-request-id: named\r\n", small_body));
-    nap_ms(50);
+    await_preparing(fixture, 3);
     expect_post(fixture, "/v1/abort", "{\"request_id\":\"mine\"}", 200, "{\"aborted\":0}");
     expect_post(fixture, "/v1/abort", "{\"request_id\":\"named\"}", 200, "{\"aborted\":0}");
+    leave_pool(&occupant);
     expect_answer(fd, 499, "\"code\":\"cancelled\"");
     expect_answer(by_head, 499, "\"code\":\"cancelled\"");
     expect_answer(other, 200, "\"length\"");
-    await_occupant(long_fd);
+    await_pool(fixture);
     cr_expect_eq(fake_worker_stats().submitted, 1);
     expect_post(fixture, COMPLETIONS, body, 200, "\"length\""); /* one that comes later has only the name in common */
     fixture_stop(fixture);
@@ -134,19 +178,21 @@ Test(prepare, a_drain_waits_for_requests_that_are_there)
 {
     Fixture *fixture = start();
     Buffer request;
-    int long_fd = occupy(fixture), fd = post(fixture, small_body), slow = http_connect(fixture_port(fixture));
+    Occupant occupant;
+    occupy(&occupant);
+    int fd = post(fixture, small_body), slow = http_connect(fixture_port(fixture));
     buffer_init(&request, 1 << 16);
     http_format_post(&request, COMPLETIONS, "", small_body);
     request.data[request.n - 8] = '\0';
     cr_assert(http_send(slow, request.data));
-    nap_ms(50);
+    await_preparing(fixture, 1);
     fixture_drain(fixture);
     nap_ms(50);
     cr_assert(http_send(slow, small_body + strlen(small_body) - 8));
+    leave_pool(&occupant);
     expect_answer(fd, 200, "\"length\"");
     expect_answer(slow, 200, "\"length\"");
-    await_occupant(long_fd);
-    cr_expect(fixture_ended(fixture, 3000), "the loop goes on");
+    cr_expect(fixture_ended(fixture, 60000), "the loop goes on");
     buffer_done(&request);
     fixture_stop(fixture);
 }
