@@ -4,6 +4,8 @@
 
 usage: report.py STATE docs/fidelity.md docs/fidelity.svg   replaces the tables between the page's marks that STATE measured
        report.py STATE --merge MODEL MODE FIRST OUT.json    one --resume file of prompts from FIRST on, as of one process
+       report.py STATE --keep OUT.json [NAME]     all finished jobs (whose names hold NAME) in one file: answers, rows, rankings
+       report.py STATE --take KEPT.json           puts them back, so that run.py goes on from there
 """
 import json
 import math
@@ -248,9 +250,26 @@ def merge(state, model, mode, first, out):
     Path(out).write_text(json.dumps(whole) + "\n")
 
 
+def keep(state, out, name=""):
+    kept = {path.stem: load(path.with_suffix(".json")) for path in sorted(state.glob("*.done")) if name in path.stem}
+    lines = [f"{json.dumps(job)}: {json.dumps(data, separators=(',', ':'))}" for job, data in kept.items()]
+    Path(out).write_text("{" + ",\n".join(lines) + "}\n")
+
+
+def take(state, kept):
+    state.mkdir(parents=True, exist_ok=True)
+    for job, data in json.loads(Path(kept).read_text()).items():
+        (state / f"{job}.json").write_text(json.dumps(data))
+        (state / f"{job}.done").write_text("kept\n")
+
+
 def main():
     state = Path(sys.argv[1])
-    if sys.argv[2] == "--merge":
+    if sys.argv[2] == "--keep":
+        keep(state, *sys.argv[3:])
+    elif sys.argv[2] == "--take":
+        take(state, sys.argv[3])
+    elif sys.argv[2] == "--merge":
         merge(state, sys.argv[3], sys.argv[4], int(sys.argv[5]), sys.argv[6])
     else:
         page(state, Path(sys.argv[2]), Path(sys.argv[3]))
