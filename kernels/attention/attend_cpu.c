@@ -114,21 +114,39 @@ static void find_sectors(const Job *job, Chunk *chunk, uint32_t number)
     }
 }
 
-/*
- * Listed sectors lie apart, so that no machine foresees them: while sector s of a chunk is unpacked, the keys or the
- * values of the one that many after it in the list are fetched.
- */
-static void prefetch_listed(const Job *job, const Chunk *chunk, uint32_t s, bool is_values)
+static void fetch(const KvLayout *layout, const char *data, bool is_values)
 {
-    const AttendTask *task = job->task;
-    uint32_t i = chunk->next_listed + s, own_page = task->first_pos / KV_PAGE_TOKENS;
-    if (i >= task->plan->n_list || task->plan->list[i] / KV_PAGE_SECTORS > own_page) return;
-    const KvLayout *layout;
-    uint32_t sector = task->plan->list[i];
-    const char *data = kv_pages_slot(task->pages, sector / KV_PAGE_SECTORS, own_page, task->slot, &layout) +
-                       sector % KV_PAGE_SECTORS * layout->sector_bytes;
     uint32_t begin = is_values ? layout->v_offset : 0, end = is_values ? layout->sector_bytes : layout->v_offset;
     for (uint32_t at = begin; at < end; at += 64) __builtin_prefetch(data + at);
+}
+
+static void fetch_keys_of(const AttendTask *task, uint32_t sector)
+{
+    const KvLayout *layout;
+    uint32_t own_page = task->first_pos / KV_PAGE_TOKENS, page = sector / KV_PAGE_SECTORS;
+    if (page >= own_page || task->pages->pages[page] == UINT32_MAX) return;
+    const char *slot = kv_pages_slot(task->pages, page, own_page, task->slot, &layout);
+    fetch(layout, slot + sector % KV_PAGE_SECTORS * layout->sector_bytes, false);
+}
+
+/*
+ * A sector's keys or values fill half of a page of the machine, so that it has hardly foreseen them when they end, and
+ * listed sectors lie anywhere. While sector s of a chunk is unpacked, what is unpacked a group later is fetched: the
+ * first values behind the last keys, the keys of the next chunk behind the last values.
+ */
+static void fetch_later(const Job *job, const Chunk *chunk, uint32_t s, bool is_values)
+{
+    const AttnPlan *plan = job->task->plan;
+    uint32_t later = s + ATTEND_GROUP_SECTORS, n = chunk->n_sectors;
+    if (later < n) {
+        fetch(chunk->layout[later], chunk->data[later], is_values);
+    } else if (!is_values) {
+        if (later - n < n) fetch(chunk->layout[later - n], chunk->data[later - n], true);
+    } else if (plan->n_list == 0) {
+        fetch_keys_of(job->task, chunk->number[n - 1] + 1 + later - n);
+    } else if (chunk->next_listed + later - n < plan->n_list) {
+        fetch_keys_of(job->task, plan->list[chunk->next_listed + later - n]);
+    }
 }
 
 /* Query i of a task: heads of the group run fastest. */
@@ -229,7 +247,7 @@ static void read_keys(const Job *job, const Chunk *chunk, uint32_t first, uint32
     float cos_sin[KV_MAX_DIM];
     for (uint32_t s = first; s < first + n_sectors; s++) {
         float *keys = job->scratch.keys + (s - first) * LANES;
-        prefetch_listed(job, chunk, s, false);
+        fetch_later(job, chunk, s, false);
         int64_t turn = (int64_t)chunk->position[s] - (int64_t)chunk->number[s] * KV_SECTOR_TOKENS;
         if (!chunk->is_moved[s]) {
             ISA(kv_unpack_keys)(chunk->layout[s], chunk->data[s], chunk->n_channels[s], keys);
@@ -324,7 +342,7 @@ static void weigh_chunk(const Job *job, const Chunk *chunk, float *partials)
     for (uint32_t g = 0; g < chunk->n_groups; g++) {
         uint32_t first = g * ATTEND_GROUP_SECTORS, n_sectors = group_sectors(chunk, g);
         for (uint32_t s = first; s < first + n_sectors; s++) {
-            prefetch_listed(job, chunk, s, true);
+            fetch_later(job, chunk, s, true);
             float *values = job->scratch.values + (s - first) * sector_floats;
             ISA(kv_unpack_values)(chunk->layout[s], chunk->data[s], values);
         }

@@ -220,7 +220,7 @@ int main(int argc, char **argv)
         return 2;
     }
     for (uint32_t i = 0; i < PROMPT; i++) tokens[i] = i * 2654435761u % 30000;
-    for (size_t row = 0; (timed = kernels_cpu_row(row)) && strcmp(timed->name, "cpu-avx2"); row++) {
+    for (size_t row = 0; (timed = kernels_cpu_row(row)) && strcmp(timed->name, "cpu-scalar"); row++) {
         Error error;
         Engine *engine;
         KernelTable table = timers();
