@@ -23,6 +23,12 @@ static void format(char *text, size_t size, const char *fmt, va_list args)
     cut_at_code_point(text, size, vsnprintf(text, size, fmt, args));
 }
 
+bool error_is_own(ErrorCode code)
+{
+    return code == ERR_NO_MEMORY || code == ERR_IO || code == ERR_DEVICE || code == ERR_NON_FINITE ||
+           code == ERR_INTERNAL || code == ERR_NONE;
+}
+
 bool error_set(Error *error, ErrorCode code, const char *fmt, ...)
 {
     Error made = {.code = code}; /* built aside: an argument may point into *error */

@@ -40,6 +40,9 @@ typedef struct Error {
     char text[400]; /* one line for a person, no trailing full stop needed; cut at a UTF-8 boundary */
 } Error;
 
+/* Is the program or its machine at fault, and not what it was given, its load, or somebody who did not want to wait? */
+bool error_is_own(ErrorCode code);
+
 /* Fills *error and returns false, so that failing is one line: return error_set(error, ERR_INVALID, "..."). */
 bool error_set(Error *error, ErrorCode code, const char *fmt, ...) LW_PRINTF(3, 4);
 

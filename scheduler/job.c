@@ -168,8 +168,10 @@ void job_fail(Job *job, const SequenceTools *tools, const Error *error)
     *failure = *error;
     if (error->code == ERR_CANCELLED || error->code == ERR_DEADLINE)
         tools->stats->cancelled++;
-    else
+    else if (error_is_own(error->code))
         tools->stats->failed++;
+    else
+        tools->stats->refused++; /* a grammar that leads nowhere, a prompt that is too long */
     if (error->code == ERR_NON_FINITE) tools->stats->non_finite++;
     post_last(job, (Event){.kind = EVENT_FAILED, .error = failure});
     close_job(job, tools);

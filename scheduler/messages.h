@@ -63,7 +63,7 @@ typedef struct SessionCall {
     RequestId id;
     SessionOp op;
     char session[SESSION_MAX_ID_BYTES + 1];
-    Arena arena; /* owns tokens and salt */
+    Arena arena;        /* owns tokens and salt */
     uint32_t policy;    /* PolicyId: one of the engine's own */
     AttnWish attention; /* what requests want beyond that; to restore, only where they do */
     /* SESSION_SAVE: the longest cached prefix of these is meant */
@@ -156,7 +156,7 @@ enum { STATS_KV_KINDS = 3 };
 /* Counters since start; gauges of the moment. */
 typedef struct EngineStats {
     uint64_t steps, last_step_usec; /* monotonic time of the last finished step */
-    uint64_t prompt_tokens, generated_tokens, cancelled, failed, finished, non_finite;
+    uint64_t prompt_tokens, generated_tokens, cancelled, failed, refused, finished, non_finite;
     uint64_t preempted, swapped_out_bytes, swapped_in_bytes; /* preempted: sequences, as often as it happened */
     uint64_t prefix_queried_tokens, prefix_hit_tokens;       /* of prompts, when they started */
     uint64_t prefill_steps, prefill_usec, prefill_rows;      /* work items, their time; rows of finished passes */
@@ -166,8 +166,8 @@ typedef struct EngineStats {
     uint64_t kv_bytes_idle; /* of those used: what the prefix cache gives up as soon as it is wanted */
     uint32_t kv_pages_used, prefix_pages, prefix_nodes; /* of the pages, the prefix tree owns so many */
     uint64_t prefix_evicted_pages;
-    uint32_t kv_pages_of[STATS_KV_KINDS];               /* used, by kind of class: full, stream, window */
-    uint32_t kv_images;                                 /* of open pages, used */
+    uint32_t kv_pages_of[STATS_KV_KINDS]; /* used, by kind of class: full, stream, window */
+    uint32_t kv_images;                   /* of open pages, used */
 } EngineStats;
 
 /* Part of the KV memory that nobody else could have now, 0 to 1. */

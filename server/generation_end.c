@@ -151,15 +151,24 @@ static void fail_stream(Generation *generation, int kind, const Error *error)
     json_begin(&out, &frame);
     sse_failure(&out, kind, error);
     if (json_end(&out, &ignored)) (void)!exchange_stream_write(generation->exchange, frame.data, frame.n);
+    exchange_stream_failed(generation->exchange, kind);
     exchange_stream_end(generation->exchange, true); /* without a frame too: nobody else would end it */
     buffer_done(&frame);
 }
 
 static MetricsAbort abort_reason(int kind)
 {
-    if (kind == ERR_CANCELLED) return METRICS_ABORT;
-    if (kind == ERR_DEADLINE) return METRICS_TIMEOUT;
-    return kind == HTTP_ERR_DRAINING ? METRICS_SHUTDOWN : METRICS_FAILURE;
+    if (kind == HTTP_ERR_DRAINING) return METRICS_SHUTDOWN;
+    switch (http_error_row(kind)->outcome) {
+    case OUTCOME_CANCELLED:
+        return METRICS_ABORT;
+    case OUTCOME_TIMEOUT:
+        return METRICS_TIMEOUT;
+    case OUTCOME_FAILURE:
+        return METRICS_FAILURE;
+    default:
+        return METRICS_REFUSED;
+    }
 }
 
 void generation_fail(Generation *generation, int kind, const Error *error)

@@ -17,7 +17,8 @@ typedef struct Caller Caller; /* who asks; the API's own */
 typedef struct HttpClosed {
     const char *method, *path;
     unsigned status; /* 0: no answer went out */
-    int error_kind;  /* of its reply */
+    int error_kind;  /* of its reply, or told in its stream */
+    bool is_whole;   /* the answer was made to its end; else the client left before */
     uint64_t usec;   /* since its head was complete */
     bool is_logged;  /* exchange_set_logged */
     Caller *caller;  /* exchange_set_caller, NULL: was not; now the receiver's */
@@ -79,14 +80,14 @@ typedef struct HttpHeader {
 
 typedef struct HttpReply {
     unsigned status;
-    int error_kind;           /* an HttpErrorKind or ErrorCode, for the statistics; 0: none */
-    const char *content_type; /* NULL: no body */
-    Buffer *body;             /* its bytes are taken; NULL: empty */
-    const char *allow;        /* 405 and OPTIONS */
-    const char *challenge;    /* 401: WWW-Authenticate */
-    int retry_after_s;        /* 0: not said; -1: not at all, where a client would by the status alone */
+    int error_kind;            /* an HttpErrorKind or ErrorCode, for the statistics; 0: none */
+    const char *content_type;  /* NULL: no body */
+    Buffer *body;              /* its bytes are taken; NULL: empty */
+    const char *allow;         /* 405 and OPTIONS */
+    const char *challenge;     /* 401: WWW-Authenticate */
+    int retry_after_s;         /* 0: not said; -1: not at all, where a client would by the status alone */
     const HttpHeader *headers; /* more of them; NULL: none */
-    bool close;               /* end the connection after this answer */
+    bool close;                /* end the connection after this answer */
 } HttpReply;
 
 /* One reply an exchange; its second one, or one after a stream began, is ignored. */
@@ -99,3 +100,5 @@ LW_CHECK bool exchange_stream_begin(Exchange *exchange, Error *error);
 LW_CHECK bool exchange_stream_write(Exchange *exchange, const char *bytes, size_t n);
 /* close: the connection ends with the stream. */
 void exchange_stream_end(Exchange *exchange, bool close);
+/* The stream tells of this error, as HttpReply.error_kind does. */
+void exchange_stream_failed(Exchange *exchange, int error_kind);

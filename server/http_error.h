@@ -25,11 +25,23 @@ typedef enum HttpErrorKind {
 } HttpErrorKind;
 
 typedef struct HttpErrorRow {
+/* How a request ended, and so whose doing it was: what the page, the dashboard and the alert count alike. */
+typedef enum RequestOutcome {
+    OUTCOME_DONE,
+    OUTCOME_BAD_REQUEST, /* the client asked for what it may not have, or what cannot be done */
+    OUTCOME_REFUSED,     /* for load, a key's limit, or since the server loads or stops */
+    OUTCOME_TIMEOUT,     /* its time was over */
+    OUTCOME_CANCELLED,   /* the client left or aborted it */
+    OUTCOME_FAILURE,     /* the server's own fault */
+    OUTCOMES
+} RequestOutcome;
+
     unsigned status;
     const char *type;
     const char *code;  /* NULL: null */
     int retry_after_s; /* 0: not said; -1: clients are told not to try again */
 } HttpErrorRow;
+    RequestOutcome outcome;
 
 /* kind: an ErrorCode or an HttpErrorKind; anything else is an internal error. */
 const HttpErrorRow *http_error_row(int kind);

@@ -201,6 +201,11 @@ void exchange_stream_end(Exchange *exchange, bool close)
     resume(exchange);
 }
 
+void exchange_stream_failed(Exchange *exchange, int error_kind)
+{
+    exchange->error_kind = error_kind;
+}
+
 /* ---- framing ---- */
 
 typedef struct Framing {
@@ -425,6 +430,7 @@ void http_on_completed(void *arg, struct MHD_Connection *mhd, void **user, enum 
                                .path = exchange->path,
                                .status = exchange->queued ? exchange->status : 0,
                                .error_kind = exchange->error_kind,
+                               .is_whole = exchange->queued && (!exchange->streaming || exchange->stream_ended),
                                .usec = clock_now_usec() - exchange->begun_usec,
                                .is_logged = exchange->is_logged,
                                .caller = exchange->caller};

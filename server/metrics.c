@@ -63,6 +63,11 @@ void metrics_count_rejected(Metrics *metrics, int kind)
     metrics->rejected[kind > 0 && kind < HTTP_ERR_COUNT ? kind : ERR_INTERNAL]++;
 }
 
+void metrics_count_outcome(Metrics *metrics, RequestOutcome outcome)
+{
+    metrics->outcomes[outcome]++;
+}
+
 /* ---- the page ---- */
 
 typedef struct Page {
@@ -163,7 +168,9 @@ static const StatRow stat_rows[] = {
     {"longwave_engine_steps_total", "counter", "Finished engine steps.", U64(steps)},
     {"longwave_requests_cancelled_total", "counter", "Requests that the engine stopped early.", U64(cancelled)},
     {"longwave_requests_finished_total", "counter", "Requests that the engine finished.", U64(finished)},
-    {"longwave_requests_failed_total", "counter", "Requests that failed in the engine.", U64(failed)},
+    {"longwave_requests_failed_total", "counter", "Requests that failed in the engine by its own fault.", U64(failed)},
+    {"longwave_requests_refused_total", "counter", "Requests that the engine could not do as they were asked for.",
+     U64(refused)},
     {"longwave_kv_tokens", "gauge", "Tokens that the used KV memory could hold.", U64(kv_tokens_used)},
     {"longwave_kv_tokens_limit", "gauge", "Tokens that the KV memory can hold.", U64(kv_tokens_total)},
     {"longwave_kv_limit_bytes", "gauge", "Bytes of KV memory.", U64(kv_bytes_total)},
@@ -290,7 +297,7 @@ static void write_process(Page *page)
 /* Several kinds share a code: one line each code. */
 static void write_rejected(Page *page, const Metrics *metrics)
 {
-    head(page, "longwave_requests_rejected_total", "counter", "Error answers, by their code.");
+    head(page, "longwave_requests_rejected_total", "counter", "Errors that clients were told, in streams too.");
     for (int kind = 1; kind < HTTP_ERR_COUNT; kind++) {
         const char *code = http_error_row(kind)->code;
         double n = 0;
@@ -306,11 +313,16 @@ static void write_rejected(Page *page, const Metrics *metrics)
 
 static void write_server(Page *page, const Metrics *metrics)
 {
-    static const char *const aborts[METRICS_ABORTS] = {[METRICS_GONE] = "client_gone",
-                                                       [METRICS_ABORT] = "abort",
-                                                       [METRICS_TIMEOUT] = "timeout",
-                                                       [METRICS_SHUTDOWN] = "shutdown",
-                                                       [METRICS_FAILURE] = "failure"};
+    static const char *const aborts[METRICS_ABORTS] = {
+        [METRICS_GONE] = "client_gone",  [METRICS_ABORT] = "abort",     [METRICS_TIMEOUT] = "timeout",
+        [METRICS_SHUTDOWN] = "shutdown", [METRICS_REFUSED] = "refused", [METRICS_FAILURE] = "failure"};
+    static const char *const outcomes[OUTCOMES] = {
+        [OUTCOME_DONE] = "done",       [OUTCOME_BAD_REQUEST] = "bad_request", [OUTCOME_REFUSED] = "refused",
+        [OUTCOME_TIMEOUT] = "timeout", [OUTCOME_CANCELLED] = "cancelled",     [OUTCOME_FAILURE] = "failure"};
+    head(page, "longwave_generation_requests_total", "counter",
+         "Requests for chats and completions that are over, each once, by outcome.");
+    for (size_t i = 0; i < OUTCOMES; i++)
+        labelled(page, "longwave_generation_requests_total", "outcome", outcomes[i], (double)metrics->outcomes[i]);
     head(page, "vllm:request_success_total", "counter", "Finished choices.");
     labelled(page, "vllm:request_success_total", "finished_reason", "stop",
              (double)(metrics->finished[FINISH_STOP] + metrics->finished[FINISH_TOOL_CALLS]));

@@ -39,13 +39,15 @@ typedef enum MetricsAbort {
     METRICS_ABORT,    /* /v1/abort */
     METRICS_TIMEOUT,  /* its time was over */
     METRICS_SHUTDOWN, /* the server stopped */
+    METRICS_REFUSED,  /* it could not be done as it was asked for, or there was no room */
     METRICS_FAILURE,  /* of the engine or the server */
     METRICS_ABORTS
 } MetricsAbort;
 
 typedef struct Metrics {
     uint64_t responses[METRICS_MAX_STATUS]; /* by HTTP status */
-    uint64_t rejected[HTTP_ERR_COUNT];      /* answers by ErrorCode or HttpErrorKind */
+    uint64_t rejected[HTTP_ERR_COUNT];      /* told to clients, by ErrorCode or HttpErrorKind */
+    uint64_t outcomes[OUTCOMES];            /* of generation requests */
     uint64_t finished[FINISH_REASONS];      /* choices, by FinishReason */
     uint64_t aborted[METRICS_ABORTS];
     uint64_t tool_calls; /* in finished choices */
@@ -75,6 +77,8 @@ typedef struct MetricsInfo {
 void metrics_observe(Metrics *metrics, MetricsHistogram which, double value);
 void metrics_count_status(Metrics *metrics, unsigned status);
 void metrics_count_rejected(Metrics *metrics, int kind);
+/* Of a generation request that is over, streamed or not: once. */
+void metrics_count_outcome(Metrics *metrics, RequestOutcome outcome);
 /* now_usec: monotonic. */
 LW_CHECK bool metrics_write(const Metrics *metrics, const MetricsInfo *info, uint64_t now_usec, Buffer *out,
                             Error *error);

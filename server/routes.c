@@ -11,8 +11,8 @@
 #define ROUTE_WORK (ROUTE_MODEL | ROUTE_JSON | ROUTE_COUNT)
 
 static const Route routes[] = {
-    {"POST", "/v1/chat/completions", ROUTE_WORK, api_chat},
-    {"POST", "/v1/completions", ROUTE_WORK, api_completions},
+    {"POST", "/v1/chat/completions", ROUTE_WORK | ROUTE_GENERATE, api_chat},
+    {"POST", "/v1/completions", ROUTE_WORK | ROUTE_GENERATE, api_completions},
     {"GET", "/v1/models", ROUTE_MODEL, api_models},
     {"GET", "/v1/models/", ROUTE_MODEL | ROUTE_PREFIX, api_model},
     {"POST", "/v1/abort", ROUTE_JSON, api_abort},

@@ -5,13 +5,14 @@
 
 /* Bits of Route.flags. */
 enum {
-    ROUTE_OPEN = 1,   /* needs no key */
-    ROUTE_MODEL = 2,  /* needs a loaded model and a server that is not draining */
-    ROUTE_JSON = 4,   /* takes a JSON body */
-    ROUTE_PREFIX = 8, /* what follows the path is the handler's */
-    ROUTE_WATCH = 16, /* any key will do */
-    ROUTE_ADMIN = 32, /* takes an admin's key */
-    ROUTE_COUNT = 64, /* is one of the requests that a key is limited to */
+    ROUTE_OPEN = 1,       /* needs no key */
+    ROUTE_MODEL = 2,      /* needs a loaded model and a server that is not draining */
+    ROUTE_JSON = 4,       /* takes a JSON body */
+    ROUTE_PREFIX = 8,     /* what follows the path is the handler's */
+    ROUTE_WATCH = 16,     /* any key will do */
+    ROUTE_ADMIN = 32,     /* takes an admin's key */
+    ROUTE_COUNT = 64,     /* is one of the requests that a key is limited to */
+    ROUTE_GENERATE = 128, /* its outcomes are counted */
 };
 
 typedef struct Route {

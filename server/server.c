@@ -111,11 +111,20 @@ const char *server_refusal_text(int refusal)
 
 /* ---- callbacks ---- */
 
+static void count_outcome(Server *server, const HttpClosed *closed)
+{
+    const Route *route = routes_find(closed->method, closed->path);
+    if (!route || !(route->flags & ROUTE_GENERATE)) return;
+    RequestOutcome outcome = closed->error_kind ? http_error_row(closed->error_kind)->outcome : OUTCOME_DONE;
+    metrics_count_outcome(&server->metrics, closed->is_whole ? outcome : OUTCOME_CANCELLED);
+}
+
 static void on_exchange_closed(void *arg, const HttpClosed *closed)
 {
     Server *server = arg;
     if (closed->status) metrics_count_status(&server->metrics, closed->status);
     if (closed->error_kind) metrics_count_rejected(&server->metrics, closed->error_kind);
+    count_outcome(server, closed);
     if (!closed->is_logged) routes_log(closed);
     caller_free(closed->caller);
     shutdown_check(server);

@@ -27,9 +27,9 @@ def ratio(above, below):
     return f"sum({rate(above)}) / sum({rate(below)})"
 
 
-# What the alert LongwaveErrors counts: error answers, and streams that failed after their 200.
-OWN_ERRORS = (f"""sum({rate('longwave_requests_rejected_total', 'reason=~"internal_error|non_finite_logits|out_of_memory|device_failed|engine_stalled"')})"""
-              f""" + sum({rate('longwave_requests_aborted_total', 'reason="failure"')})""")
+# The alert LongwaveErrors asks the same.
+FAILED = (f"""sum(increase(longwave_generation_requests_total{{{WHO}, outcome="failure"}}[30m]))"""
+          f""" / sum(increase(longwave_generation_requests_total{{{WHO}, outcome=~"done|failure"}}[30m]))""")
 # (title, kind, unit, width, what it tells, [(legend, expression), ...])
 ROWS = [
     ("Service level", [
@@ -39,8 +39,8 @@ ROWS = [
         ("Between tokens, p95", "stat", "s", 4, "Pauses that a reader sees; max_stall_ms bounds what prefill adds to them.",
          [("", quantile(0.95, "vllm:inter_token_latency_seconds"))]),
         ("Whole answer, p95", "stat", "s", 4, "From arrival to the last token.", [("", quantile(0.95, "vllm:e2e_request_latency_seconds"))]),
-        ("Errors of its own", "stat", "percentunit", 4, "Error answers of its own making, and streams that failed; an alert fires above 1 %.",
-         [("", f"({OWN_ERRORS}) / sum({rate('longwave_http_responses_total')})")]),
+        ("Errors of its own", "stat", "percentunit", 4,
+         "Of the requests of the last half hour, streamed or not, those that failed by its fault; an alert fires above 1 %.", [("", FAILED)]),
         ("Requests", "stat", "reqps", 4, "Finished choices.", [("", f"sum({rate('vllm:request_success_total')})")]),
         ("First token", "timeseries", "s", 8, "If it grows: queue time is load, prefill time is prompts or a cache that misses.",
          quantiles("vllm:time_to_first_token_seconds", 0.5, 0.95, 0.99)),
@@ -61,9 +61,11 @@ ROWS = [
         ("Lengths", "timeseries", "none", 8, "Tokens of prompts and answers.",
          [(f"{what} p{round(q * 100)}", quantile(q, name)) for what, name in
           (("prompt", "vllm:request_prompt_tokens"), ("answer", "vllm:request_generation_tokens")) for q in (0.5, 0.95)]),
-        ("How requests end", "timeseries", "reqps", 8, "length: cut by max_tokens or the context. client_gone: they lost patience.",
-         [("{{finished_reason}}", f"sum by (finished_reason) ({rate('vllm:request_success_total')})"),
-          ("{{reason}}", f"sum by (reason) ({rate('longwave_requests_aborted_total')})")]),
+        ("How requests end", "timeseries", "reqps", 8,
+         "failure: the server's own. bad_request: what clients did wrong. refused: load. cancelled: they left; client_gone among them lost patience.",
+         [("{{outcome}}", f"sum by (outcome) ({rate('longwave_generation_requests_total')})"),
+          ("cut by max_tokens", "sum(" + rate("vllm:request_success_total", 'finished_reason="length"') + ")"),
+          ("{{reason}}", "sum by (reason) (" + rate("longwave_requests_aborted_total", 'reason=~"client_gone|shutdown"') + ")")]),
     ]),
     ("Keys and values", [
         ("KV memory in use", "timeseries", "percentunit", 8, "Without what only the prefix cache holds; near 100 % sequences give way.",

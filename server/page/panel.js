@@ -47,14 +47,11 @@ function sumOf(values, pattern) {
   return [...values].reduce((sum, [name, value]) => (pattern.test(name) ? sum + value : sum), 0);
 }
 
-/** What the alert LongwaveErrors counts too. */
-const OWN_ERRORS = new RegExp('^longwave_requests_(aborted_total{reason="failure"|rejected_total{reason="' +
-  '(internal_error|non_finite_logits|out_of_memory|device_failed|engine_stalled)")');
-
 const TOTALS = [
   ["Answers", /^vllm:request_success_total/],
   ["Refused with 429", /^longwave_http_responses_total\{code="429"\}/],
-  ["Errors of the server", OWN_ERRORS],
+  // What the alert LongwaveErrors asks about.
+  ["Errors of the server", /^longwave_generation_requests_total\{outcome="failure"\}/],
   ["Preemptions", /^vllm:num_preemptions_total/],
   ["Non-finite logits", /^vllm:corrupted_requests_total/],
 ];

@@ -27,7 +27,7 @@ counter vllm:generation_tokens_total vllm:request_success_total vllm:corrupted_r
 counter longwave_prefix_cache_evicted_pages_total longwave_attention_queries_total longwave_attention_selections_total
 gauge longwave_memory_bytes longwave_memory_size_bytes longwave_build_info process_resident_memory_bytes process_open_fds
 gauge process_max_fds process_start_time_seconds
-counter process_cpu_seconds_total longwave_requests_aborted_total longwave_requests_rejected_total longwave_http_responses_total
+counter process_cpu_seconds_total longwave_generation_requests_total longwave_requests_aborted_total longwave_requests_rejected_total longwave_http_responses_total
 counter longwave_attention_stage_refreshes_total
 histogram vllm:time_to_first_token_seconds vllm:inter_token_latency_seconds vllm:e2e_request_latency_seconds
 histogram vllm:request_queue_time_seconds vllm:request_prefill_time_seconds vllm:request_decode_time_seconds
@@ -68,8 +68,23 @@ def test_alert_rules_ask_for_what_there_is(smollm2):
     rules = (RULES / "longwave_rules.yml").read_text(encoding="utf-8")
     asked = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\b(?:vllm:|longwave_)\w+", rules)}
     assert len(asked) >= 8 and asked <= names, asked - names
-    reasons = {reason for found in re.findall(r'reason=~?"([^"]+)"', rules) for reason in found.split("|")}
-    assert len(reasons) >= 7 and all(f'reason="{reason}"}}' in page for reason in reasons), reasons
+    labels = {(label, value) for label, found in re.findall(r'(reason|outcome)=~?"([^"]+)"', rules) for value in found.split("|")}
+    assert len(labels) >= 3 and all(f'{label}="{value}"}}' in page for label, value in labels), labels
+
+
+def test_a_client_s_mistake_is_no_failure_and_health_checks_are_no_requests(smollm2):
+    def outcomes():
+        page = smollm2.request("GET", "/metrics")[2].decode()
+        return {word: int(n) for word, n in re.findall(r'longwave_generation_requests_total\{.*outcome="(\w+)"\} (\d+)', page)}
+
+    before = outcomes()
+    for fields, status in (({"max_tokens": 2}, 200), ({"max_tokens": 2, "stream": True}, 200), ({"grammar": "root ::= a"}, 400),
+                           ({"grammar": "root ::= a", "stream": True}, 400), ({"max_tokens": -1}, 400), ({"timeout_s": 0.001, "max_tokens": 500, "ignore_eos": True}, 504)):
+        assert smollm2.request("POST", COMPLETIONS, {"prompt": "A", **fields})[0] == status
+    assert smollm2.status("/readyz") == 200 and smollm2.status("/v1/models") == 200
+    wanted = {**before, "done": before["done"] + 2, "bad_request": before["bad_request"] + 3, "timeout": before["timeout"] + 1}
+    smollm2.wait_metric("longwave_generation_requests_total", lambda n: n == sum(wanted.values()))
+    assert outcomes() == wanted and set(wanted) == {"done", "bad_request", "refused", "timeout", "cancelled", "failure"}
 
 
 def test_the_process_tells_of_itself(smollm2):
@@ -113,7 +128,7 @@ def test_dashboard_asks_for_what_there_is(used_page):
 
 
 @pytest.mark.parametrize("old, new", [
-    ("vllm:num_requests_running", "vllm:num_requests_runing"), ("by (finished_reason)", "by (finish_reason)"), ("reason=~", "why=~"),
+    ("vllm:num_requests_running", "vllm:num_requests_runing"), ("by (outcome)", "by (outcomes)"), ("outcome=~", "why=~"),
     ("{{pool}}", "{{kind}}"), ("histogram_quantile(", "quantile_of_histogram("), ("increase(", "increment(")])
 def test_dashboard_check_finds_mistakes(used_page, old, new):
     text = json.dumps(dashboard.load())
@@ -135,12 +150,16 @@ def test_dashboard_is_what_its_script_makes_and_no_panels_overlap():
 
 def test_dashboard_page_and_alert_rules_mean_the_same():
     rules = (RULES / "longwave_rules.yml").read_text(encoding="utf-8")
-    for title, pattern in (("First token, p95", r"time_to_first_token_seconds_bucket.*> (\S+)"), ("Errors of its own", r"longwave_http_responses_total\[5m\]\)\) > (\S+)")):
+    for title, pattern in (("First token, p95", r"time_to_first_token_seconds_bucket.*> (\S+)"), ("Errors of its own", r"done\|failure.*> (\S+)")):
         panel = next(panel for panel in dashboard.load()["panels"] if panel["title"] == title)
         assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"][1]["value"] == float(re.search(pattern, rules)[1])
-    own_errors = re.search(r'LongwaveErrors.*?rejected_total\{reason=~"([^"]+)"', rules, re.S)[1]
-    assert f'reason=~"{own_errors}"' in panel["targets"][0]["expr"]
-    assert f"({own_errors})" in (TESTS.parent / "server" / "page" / "panel.js").read_text(encoding="utf-8")
+    # One counter has it for all three: each request once, streamed or not.
+    asked = re.search(r"LongwaveErrors.*?expr: >-\n(.*?) > 0.01\n", rules, re.S)[1]
+    shown = panel["targets"][0]["expr"].replace('job="$job", instance=~"$instance", ', "").replace("sum(", "sum without (outcome) (")
+    assert shown.split() == asked.split() and "longwave_generation_requests_total" in asked
+    page = (TESTS.parent / "server" / "page" / "panel.js").read_text(encoding="utf-8")
+    assert re.search(r'"Errors of the server", /\^longwave_generation_requests_total\\\{outcome="failure"\\\}/', page)
+    assert "requests_aborted_total" not in page and "requests_rejected_total" not in page
 
 
 if shutil.which("promtool"):  # tests/bars/metrics installs it
@@ -151,6 +170,10 @@ if shutil.which("promtool"):  # tests/bars/metrics installs it
         path.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}), encoding="utf-8")  # JSON is YAML
         done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and f"{len(rules)} rules found" in done.stdout, done.stderr
+
+    def test_promtool_s_tests_of_the_alert_rules():
+        done = subprocess.run(["promtool", "test", "rules", "longwave_rules_test.yml"], cwd=RULES, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     def test_promtool_finds_only_the_colons(smollm2):
         page = smollm2.request("GET", "/metrics")[2]

@@ -28,7 +28,7 @@ static void nap_ms(unsigned ms)
 /* Waits until the counter is there; false: it did not come. */
 static bool wait_for(uint64_t (*read)(void), uint64_t wanted)
 {
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 3000; i++) {
         if (read() >= wanted) return true;
         nap_ms(10);
     }

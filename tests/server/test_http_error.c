@@ -13,6 +13,9 @@ Test(http_error, every_kind_has_a_row)
         cr_expect_not_null(row->type);
         bool busy = row->status == 429 || row->status == 503;
         cr_expect_eq(busy, row->retry_after_s > 0, "kind %d", kind);
+        cr_expect_neq(row->outcome, OUTCOME_DONE, "kind %d", kind);
+        if (kind < ERR_COUNT)
+            cr_expect_eq(row->outcome == OUTCOME_FAILURE, error_is_own((ErrorCode)kind), "kind %d", kind);
     }
     cr_expect_eq(http_error_row(-1)->status, 500);
     cr_expect_eq(http_error_row(HTTP_ERR_COUNT)->status, 500);

@@ -227,7 +227,10 @@ static void step(Worker *worker, Job *job)
         return;
     }
     if (request->prompt[0] == 0 || atomic_load(&fake_breaks)) {
-        push_failed(worker, job, ERR_NON_FINITE, "logits are not finite");
+        if (request->n_prompt > 1 && request->prompt[1] == 0)
+            push_failed(worker, job, ERR_SCHEMA, "nothing can go on with the grammar");
+        else
+            push_failed(worker, job, ERR_NON_FINITE, "logits are not finite");
         job_end(worker, job);
         return;
     }

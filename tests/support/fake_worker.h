@@ -2,8 +2,9 @@
 /*
  * A worker without an engine, linked in place of scheduler/worker.c: a real thread that answers every request with the
  * tokens of its own prompt, over and over, one every step_usec. max_tokens ends an answer with 'length', or, where the
- * request has a plan for its answers, an end token with 'stop', a prompt token
- * 0 makes the request fail, and so does its deadline. Tests of the HTTP side only.
+ * request has a plan for its answers, an end token with 'stop', a prompt that
+ * begins with token 0 makes the request fail with logits that are not finite, one that begins with two of them by its
+ * grammar, and so does its deadline. Tests of the HTTP side only.
  */
 #pragma once
 #include "scheduler/worker.h"
