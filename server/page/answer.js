@@ -1,11 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // An answer on its way to the screen, and what it cost.
 
+const CHUNK_LINES = 40;
+
+/** Lines come in chunks, so that what is added makes the browser lay out the last chunk and not all of it. */
+class Lines {
+  count = 0; // in the last chunk
+
+  constructor(root) {
+    this.root = root;
+  }
+
+  /** What the next line goes into, behind so many line ends. */
+  next(breaks) {
+    if (breaks) this.chunk?.append("\n".repeat(breaks));
+    this.count += breaks;
+    if (!this.chunk || this.count >= CHUNK_LINES) {
+      this.root.append(this.chunk = element("span", { class: "chunk" }));
+      this.count = 0;
+    }
+    return this.chunk;
+  }
+}
+
 /** Text that grows: lines, fenced code, and within a finished line `code` and **weight**. */
 class AnswerText {
   line = ""; // what has come of the current line
   isHeld = true; // nothing of it is shown yet: it may become a fence
   breaks = 0; // line ends that show once text follows
+  fence = 0; // backticks that opened the code that this is; 0: it is text
 
   constructor(root) {
     this.root = root;
@@ -26,7 +49,7 @@ class AnswerText {
   }
 
   endLine() {
-    if (!this.toggleFence()) {
+    if (!this.closeFence() && !this.openFence()) {
       if (this.isHeld) this.show(this.line);
       this.dress();
       this.breaks++;
@@ -35,26 +58,38 @@ class AnswerText {
     this.isHeld = true;
   }
 
-  /** The last line may have no end. */
+  /** The last line may have no end; then it opens nothing. */
   finish() {
-    if (!this.toggleFence() && this.isHeld) this.show(this.line);
-    this.dress();
+    if (!this.closeFence()) {
+      if (this.isHeld) this.show(this.line);
+      this.dress();
+      if (this.fence && !this.lines) this.open();
+    }
+    this.line = "";
   }
 
-  toggleFence() {
-    const fence = this.isHeld && /^ {0,3}`{3,}\s*([^`\s]*)/.exec(this.line);
-    if (!fence || (this.inCode && fence[1])) return false;
-    this.inCode = !this.inCode;
-    this.language = fence[1];
-    this.block = null;
+  openFence() {
+    const found = !this.fence && this.isHeld && /^ {0,3}(`{3,})(.*)$/.exec(this.line);
+    if (!found) return false;
+    this.fence = found[1].length;
+    this.language = found[2].trim();
+    this.lines = null;
+    return true;
+  }
+
+  closeFence() {
+    const found = this.fence && this.isHeld && /^ {0,3}(`{3,})\s*$/.exec(this.line);
+    if (!found || found[1].length < this.fence) return false;
+    if (!this.lines) this.open(); // nothing is in it
+    this.fence = 0;
+    this.lines = null;
     return true;
   }
 
   show(text) {
     if (!text) return;
-    if (!this.block) this.open();
-    if (this.breaks) this.block.append("\n".repeat(this.breaks));
-    if (this.breaks || !this.current) this.block.append(this.current = element("span"));
+    if (!this.lines) this.open();
+    if (this.breaks || !this.current) this.lines.next(this.breaks).append(this.current = element("span"));
     this.current.append(text);
     this.breaks = 0;
   }
@@ -62,20 +97,20 @@ class AnswerText {
   open() {
     this.breaks = 0;
     this.current = null;
-    if (!this.inCode) {
-      this.root.append(this.block = element("div", { class: "text" }));
+    if (!this.fence) {
+      this.lines = new Lines(this.root.appendChild(element("div", { class: "text" })));
       return;
     }
-    this.block = element("code");
-    const code = this.block;
+    const code = element("code");
     const copy = plainButton("Copy", (event) => copyText(code.textContent, event.currentTarget));
     const caption = element("figcaption", {}, this.language || "code", copy);
     this.root.append(element("figure", { class: "code" }, caption, element("pre", { tabindex: "0" }, code)));
+    this.lines = new Lines(code);
   }
 
   /** A whole line of text gets its inner marks. */
   dress() {
-    if (this.inCode || !this.current || this.isHeld) return;
+    if (this.fence || !this.current || this.isHeld) return;
     const heading = /^#{1,6} +(.*)$/.exec(this.line);
     const parts = heading ? [`**${heading[1]}**`] : this.line.split(/(`[^`]+`|\*\*[^*]+\*\*)/);
     this.current.replaceChildren(...parts.map((part) => {
@@ -181,11 +216,11 @@ class AnswerView {
 
   addReasoning(text) {
     if (!this.reasoning) {
-      this.reasoning = element("div");
-      const summary = element("summary", {}, "Reasoning");
-      this.body.prepend(element("details", { class: "reasoning" }, summary, this.reasoning));
+      const body = element("div");
+      this.reasoning = new Lines(body);
+      this.body.prepend(element("details", { class: "reasoning" }, element("summary", {}, "Reasoning"), body));
     }
-    this.reasoning.append(text);
+    text.split("\n").forEach((part, i) => this.reasoning.next(i > 0 ? 1 : 0).append(part));
   }
 
   addContent(text) {
@@ -196,20 +231,21 @@ class AnswerView {
     this.root.classList.toggle("writes", isWriting);
   }
 
-  /** turn: as kept. */
-  finish(turn, onAgain) {
+  /** turn: as kept; onAgain: another answer is wanted; onOther: the one that this took the place of. */
+  finish(turn, onAgain, onOther) {
     this.tellReading(null);
     this.setWriting(false);
     this.text.finish();
     if (turn.ending) this.body.append(element("p", { class: "ending" }, turn.ending));
     if (turn.facts) this.below.append(factTable(turn.facts));
     const copy = plainButton("Copy", (event) => copyText(turn.content, event.currentTarget));
-    this.again = plainButton("Answer again", onAgain);
-    this.below.append(element("span", {}, copy, this.again));
+    this.ofLast = [plainButton("Answer again", onAgain)];
+    if (turn.earlier) this.ofLast.unshift(plainButton("Other answer", onOther));
+    this.below.append(element("span", {}, copy, ...this.ofLast));
   }
 
   /** Only the last answer can be asked for again. */
   setLast(isLast) {
-    if (this.again) this.again.hidden = !isLast;
+    for (const button of this.ofLast ?? []) button.hidden = !isLast;
   }
 }

@@ -21,16 +21,25 @@ async function errorOf(response) {
   return new ApiError(response.status, message, Number(response.headers.get("Retry-After")) || 0);
 }
 
-/** The response, or an ApiError; an abort stays an AbortError. */
+/** Header values are bytes: a key goes as the UTF-8 that it is in the server's file. */
+function bearer(key) {
+  return `Bearer ${[...new TextEncoder().encode(key)].map((byte) => String.fromCharCode(byte)).join("")}`;
+}
+
+/** Control characters cannot go at all. */
+const isSendable = (key) => !/[\0-\x1f\x7f]/.test(key);
+
+/** path: below BASE, without a slash before it. The response, or an ApiError; an abort stays an AbortError. */
 async function callServer(path, { body, signal } = {}) {
   const headers = {};
-  const key = kept("key", "");
-  if (key) headers.Authorization = `Bearer ${key}`;
+  const key = String(kept("key", ""));
+  if (key) headers.Authorization = bearer(key);
   if (body) headers["Content-Type"] = "application/json";
   const method = body ? "POST" : "GET";
   let response;
   try {
-    response = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal, cache: "no-store" });
+    const url = new URL(path, BASE);
+    response = await fetch(url, { method, headers, body: body && JSON.stringify(body), signal, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "The server does not answer.");
@@ -39,27 +48,47 @@ async function callServer(path, { body, signal } = {}) {
   return response;
 }
 
+/** The frame's data; null: it has none; undefined: it is the end. */
+function frameOf(event) {
+  if (!event.startsWith("data: ")) return null; // a comment, so that proxies see life
+  if (event === "data: [DONE]") return undefined;
+  let frame;
+  try {
+    frame = JSON.parse(event.slice(6));
+  } catch {
+    throw new ApiError(0, "The answer cannot be read: is something between this page and the server?");
+  }
+  if (frame.error) throw new ApiError(500, frame.error.message);
+  return frame;
+}
+
+async function readPiece(reader) {
+  let piece;
+  try {
+    piece = await reader.read();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "The connection broke before the answer was whole.");
+  }
+  if (piece.done) throw new ApiError(0, "The connection ended before the answer was whole.");
+  return piece.value;
+}
+
 /** Hands every frame of a stream of server-sent events to onFrame, to [DONE]. */
 async function readFrames(response, onFrame) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    let piece;
-    try {
-      piece = await reader.read();
-    } catch (error) {
-      if (error.name === "AbortError") throw error;
-      throw new ApiError(0, "The connection broke before the answer was whole.");
+  try {
+    for (;;) {
+      const events = (rest + await readPiece(reader)).split("\n\n");
+      rest = events.pop();
+      for (const event of events) {
+        const frame = frameOf(event);
+        if (frame === undefined) return;
+        if (frame) onFrame(frame);
+      }
     }
-    if (piece.done) throw new ApiError(0, "The connection ended before the answer was whole.");
-    const events = (rest + piece.value).split("\n\n");
-    rest = events.pop();
-    for (const event of events) {
-      if (!event.startsWith("data: ")) continue; // a comment, so that proxies see life
-      if (event === "data: [DONE]") return;
-      const frame = JSON.parse(event.slice(6));
-      if (frame.error) throw new ApiError(500, frame.error.message);
-      onFrame(frame);
-    }
+  } finally {
+    reader.cancel().catch(() => {}); // or a server that goes on would be listened to for nobody
   }
 }

@@ -8,6 +8,24 @@ function contentOf({ text, files }) {
   return [text, ...files.map((file) => `${file.name}:\n\n${file.text}`)].filter(Boolean).join("\n\n");
 }
 
+/** Of a stored turn: another version of this page may have written it, or something else. */
+function isTurn(turn) {
+  const areTexts = (...values) => values.every((value) => typeof value === "string");
+  if (turn?.role === "user") {
+    const { text, files } = turn;
+    return areTexts(text) && Array.isArray(files) && files.every((file) => areTexts(file?.name, file?.text));
+  }
+  if (turn?.role !== "assistant") return false;
+  try {
+    if (turn.facts) factTable(turn.facts);
+  } catch {
+    return false;
+  }
+  const { content, reasoning = "", ending = "", earlier } = turn;
+  return areTexts(content, reasoning, ending) && (earlier === undefined || isTurn(earlier));
+}
+
+const LEFT = "Cut off: the page was left.";
 const CUT_OFF = "Cut off: this is the longest answer allowed, or all that the context has room for.";
 
 class Chat {
@@ -19,10 +37,9 @@ class Chat {
   /** onError(error): what to tell beside the conversation. */
   constructor(onError) {
     this.onError = onError;
-    this.turns = kept("turns", []);
     this.list = byId("turns");
     this.message = byId("message");
-    this.turns.forEach((turn) => this.showTurn(turn));
+    this.restore();
     this.list.addEventListener("scroll", () => {
       this.follows = this.list.scrollHeight - this.list.scrollTop - this.list.clientHeight < 40;
     });
@@ -41,6 +58,38 @@ class Chat {
     this.update();
   }
 
+  // ---- what is kept ----
+
+  /** What an answer that is being written leaves if it ends now: itself, the one before it, or nothing. */
+  standing() {
+    const { turn, earlier } = this.open;
+    if (turn.content || turn.reasoning) return [{ ...turn, longwave: undefined, ending: LEFT, earlier }];
+    return earlier ? [earlier] : [];
+  }
+
+  /** False: a reload would lose something. */
+  save() {
+    const turns = this.open ? [...this.turns.slice(0, -1), ...this.standing()] : this.turns;
+    const draft = { role: "user", text: this.message.value, files: this.files };
+    const keepsTurns = keep("turns", turns.length ? turns : null);
+    return keep("draft", draft.text || draft.files.length ? draft : null) && keepsTurns;
+  }
+
+  /** What ends from here on ends because the page goes. */
+  leave() {
+    this.save();
+    this.isLeft = true;
+  }
+
+  restore() {
+    const turns = kept("turns", []);
+    const draft = kept("draft", null);
+    this.turns = Array.isArray(turns) && turns.every(isTurn) ? turns : [];
+    this.turns.forEach((turn) => this.showTurn(turn));
+    if (draft?.role === "user" && isTurn(draft)) this.putBack(draft);
+    if (this.turns.at(-1)?.role === "user") this.putBack(this.removeLast()); // nothing had come
+  }
+
   // ---- what is shown ----
 
   showTurn(turn) {
@@ -52,9 +101,13 @@ class Chat {
       view = new AnswerView();
       if (turn.reasoning) view.addReasoning(turn.reasoning);
       view.addContent(turn.content);
-      view.finish(turn, () => this.again());
+      this.finish(view, turn);
     }
     this.append(view);
+  }
+
+  finish(view, turn) {
+    view.finish(turn, () => this.again(), () => this.exchange());
   }
 
   append(view) {
@@ -69,7 +122,10 @@ class Chat {
   }
 
   follow() {
+    if (this.isFollowing) return;
+    this.isFollowing = true;
     requestAnimationFrame(() => {
+      this.isFollowing = false;
       if (this.follows) this.list.scrollTop = this.list.scrollHeight;
     });
   }
@@ -143,9 +199,18 @@ class Chat {
 
   again() {
     if (this.abort || !this.isReady) return;
-    this.removeLast();
+    const { earlier: _, ...last } = this.removeLast();
     this.follows = true;
-    this.answer();
+    this.answer(last);
+  }
+
+  /** The last answer and the one that it took the place of. */
+  exchange() {
+    const { earlier, ...turn } = this.removeLast();
+    this.turns.push({ ...earlier, earlier: turn });
+    this.showTurn(this.turns.at(-1));
+    this.save();
+    this.update();
   }
 
   stop() {
@@ -158,33 +223,38 @@ class Chat {
     this.list.replaceChildren(byId("empty"));
     this.turns = [];
     this.views = [];
-    keep("turns", null);
+    this.open = null;
+    this.save();
     this.update();
     this.message.focus();
   }
 
-  async answer() {
+  /** earlier: the answer that this one is to take the place of. */
+  async answer(earlier) {
     const turns = this.turns; // another conversation may begin meanwhile
     const body = this.request();
     const turn = { role: "assistant", content: "", reasoning: "" };
     const view = new AnswerView();
     this.onError(null);
     this.abort = new AbortController();
+    this.open = { turn, earlier };
     this.turns.push(turn);
     this.append(view);
     view.tellReading({});
     this.update();
+    this.save();
     this.announce("Answering");
     let failure = null;
     try {
       const begun = performance.now();
-      const response = await callServer("/v1/chat/completions", { body, signal: this.abort.signal });
+      const response = await callServer("v1/chat/completions", { body, signal: this.abort.signal });
       await readFrames(response, (frame) => this.take(frame, turn, view, begun));
     } catch (error) {
       failure = error;
     }
+    if (this.isLeft) return;
     this.abort = null;
-    if (turns === this.turns) this.end(turn, view, failure);
+    if (turns === this.turns) this.end(view, failure);
     this.update();
   }
 
@@ -213,29 +283,41 @@ class Chat {
     this.follow();
   }
 
-  end(turn, view, failure) {
+  end(view, failure) {
+    const { turn, earlier } = this.open;
     const isStopped = failure?.name === "AbortError";
+    this.open = null;
     if (failure) turn.ending = isStopped ? "Stopped." : failure.message;
     delete turn.longwave; // the facts have it
     if (failure && !turn.content && !turn.reasoning) {
-      this.takeBack();
+      this.takeBack(earlier);
     } else {
-      view.finish(turn, () => this.again());
+      if (earlier) turn.earlier = earlier;
+      this.finish(view, turn);
       this.announce(turn.ending ?? `Answer complete. ${turn.facts ? factSummary(turn.facts) : ""}`);
     }
-    keep("turns", this.turns);
+    this.save();
     if (!failure || isStopped) return;
     if (failure.retryAfter) this.waitUntil = performance.now() + failure.retryAfter * 1000;
     this.onError(failure);
   }
 
-  /** Nothing came: the message is to be sent again. */
-  takeBack() {
+  /** Nothing came: the earlier answer stands, or the message is to be sent again. */
+  takeBack(earlier) {
     this.removeLast();
-    const { text, files } = this.removeLast();
-    if (!this.message.value) this.message.value = text;
-    this.files = [...files, ...this.files];
+    if (earlier) {
+      this.turns.push(earlier);
+      this.showTurn(earlier);
+    } else {
+      this.putBack(this.removeLast());
+    }
     this.announce("");
+  }
+
+  /** Before what is being written meanwhile. */
+  putBack({ text, files }) {
+    this.message.value = [text, this.message.value].filter((part) => part.trim()).join("\n\n");
+    this.files = [...files, ...this.files];
   }
 
   announce(words) {

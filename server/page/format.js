@@ -62,18 +62,31 @@ async function copyText(text, button) {
 
 // ---- what outlives a reload, in this tab ----
 
+/** Where the server is: the page's own place, which a proxy may have put below a path of its own. */
+const BASE = new URL(location.pathname.replace(/\/?$/, "/"), location.origin);
+
+/** Other servers may share the origin, behind other paths. */
+const storeName = (name) => `longwave.${name}${BASE.pathname}`;
+
+const unstored = new Map(); // what the browser does not keep, denied or too large: it lives until the page is left
+
+/** False: a reload would lose it. value null: nothing. */
 function keep(name, value) {
+  unstored.delete(name);
   try {
-    if (value === null) sessionStorage.removeItem(`longwave.${name}`);
-    else sessionStorage.setItem(`longwave.${name}`, JSON.stringify(value));
+    sessionStorage.removeItem(storeName(name)); // better nothing than what was there before
+    if (value !== null) sessionStorage.setItem(storeName(name), JSON.stringify(value));
+    return true;
   } catch {
-    sessionStorage.removeItem(`longwave.${name}`); // too large: better nothing than what was there before
+    if (value !== null) unstored.set(name, value);
+    return value === null;
   }
 }
 
 function kept(name, fallback) {
+  if (unstored.has(name)) return unstored.get(name);
   try {
-    return JSON.parse(sessionStorage.getItem(`longwave.${name}`)) ?? fallback;
+    return JSON.parse(sessionStorage.getItem(storeName(name))) ?? fallback;
   } catch {
     return fallback;
   }

@@ -54,7 +54,7 @@ async function connect() {
   clearTimeout(connectTimer);
   chat.setReady(false);
   try {
-    fillModels((await (await callServer("/v1/models")).json()).data);
+    fillModels((await (await callServer("v1/models")).json()).data);
     setState("ready", "ready");
     chat.setReady(true);
   } catch (error) {
@@ -88,7 +88,7 @@ function useKey(key) {
   byId("key-dialog").close();
   showError(null);
   connect();
-  panel.refresh();
+  panel.watch();
   byId("message").focus();
 }
 
@@ -104,7 +104,9 @@ byId("key-cancel").addEventListener("click", () => byId("key-dialog").close());
 byId("key-forget").addEventListener("click", () => useKey(""));
 byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  useKey(byId("key").value.trim());
+  const key = byId("key").value.trim();
+  if (isSendable(key)) useKey(key);
+  else byId("key-why").textContent = "This key has a control character, which no request can carry.";
 });
 byId("notice").lastElementChild.addEventListener("click", () => showError(null));
 byId("new-chat").addEventListener("click", () => {
@@ -137,6 +139,17 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     byId("message").focus();
   }
+});
+// A reload loses nothing, or asks before it does.
+window.addEventListener("beforeunload", (event) => {
+  if (!chat.save()) event.preventDefault();
+});
+window.addEventListener("pagehide", () => chat.leave());
+window.addEventListener("pageshow", (event) => {
+  if (event.persisted) location.reload(); // out of the browser's memory, without the streams that it had
+});
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) chat.save();
 });
 connect();
 byId("message").focus();

@@ -56,6 +56,9 @@ const TOTALS = [
   ["Non-finite logits", /^vllm:corrupted_requests_total/],
 ];
 
+const KEPT_AWAY = "No charts here: /metrics is kept from this page, by the server or by what is in front of it.";
+const DENIALS = { 401: "Charts want a key: /metrics is only for those who have one.", 403: KEPT_AWAY, 404: KEPT_AWAY };
+
 class Panel {
   history = new MetricsHistory();
 
@@ -74,26 +77,31 @@ class Panel {
     this.watch();
   }
 
-  watch() {
+  /** Goes on until the page is out of sight, or may not have the metrics: then until there is another key. */
+  async watch() {
     clearTimeout(this.timer);
-    if (document.hidden) return;
-    this.timer = setTimeout(() => this.watch(), PANEL_PERIOD_MS);
-    this.refresh();
+    this.asksAgain = this.isAsking;
+    if (document.hidden || this.isAsking) return;
+    this.isAsking = true;
+    const isAllowed = await this.refresh();
+    this.isAsking = false;
+    byId("charts").hidden = byId("totals").hidden = !isAllowed;
+    if (this.asksAgain) this.watch();
+    else if (isAllowed) this.timer = setTimeout(() => this.watch(), PANEL_PERIOD_MS);
   }
 
+  /** False: the page may not have them. */
   async refresh() {
-    if (this.isAsking) return;
-    this.isAsking = true;
     try {
-      const text = await (await callServer("/metrics", { signal: AbortSignal.timeout(10000) })).text();
+      const text = await (await callServer("metrics", { signal: AbortSignal.timeout(10000) })).text();
       this.take(performance.now() / 1000, parseMetrics(text));
       byId("panel-note").textContent = `The last ${HISTORY_SECONDS / 60} minutes; all requests of this server`;
     } catch (error) {
-      byId("panel-note").textContent = error.status === 401 ? "/metrics wants a key" : `/metrics: ${error.message}`;
+      byId("panel-note").textContent = DENIALS[error.status] ?? `/metrics: ${error.message}`;
       if (error.status === 0) this.onLost();
-    } finally {
-      this.isAsking = false;
+      return !DENIALS[error.status];
     }
+    return true;
   }
 
   take(at, values) {

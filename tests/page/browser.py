@@ -19,10 +19,10 @@ class Browser:
         self.media("light")
         driver.get_log("browser")
 
-    def open(self, port, wait="ready"):
+    def open(self, port, wait="ready", path="/"):
         """A tab that has never been here."""
-        self.driver.get(f"http://127.0.0.1:{port}/")
-        self.driver.execute_script("sessionStorage.clear()")
+        self.driver.get(f"http://127.0.0.1:{port}{path}")
+        self.driver.execute_script("chat.clear(); chat.message.value = ''; chat.files = []; sessionStorage.clear()")
         self.driver.refresh()
         self.until(lambda: wait in self.text("state"), f"'{wait}' as the state")
 

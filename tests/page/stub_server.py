@@ -2,13 +2,16 @@
 """A server with the real page and made-up answers: what a real one gives seldom, or at a time that no test can choose."""
 import http.server
 import json
+import select
 import threading
 
 
 class StubServer:
-    """answers: {path: (status, headers, body)}, or a function of the request's JSON that makes one; a body of a list is a stream."""
+    """answers: {path: (status, headers, body)}, or a function of the request's JSON that makes one; a body of a list is a stream, an
+    Event within it holds it up. prefix: a path that all is below of, as behind a proxy. keys and paths: of each request in turn."""
 
-    def __init__(self, page_from):
+    def __init__(self, page_from, prefix=""):
+        self.prefix, self.keys, self.paths, self.left = prefix, [], [], threading.Event()
         _, headers, body = page_from.request("GET", "/")
         policy = {name: headers[name] for name in ("Content-Type", "Content-Security-Policy")}
         self.answers = {"/": (200, policy, body), "/metrics": (200, {"Content-Type": "text/plain"}, b""),
@@ -33,21 +36,35 @@ class StubServer:
     def answer(self, handler, body):
         if body:
             self.asked.append(body)
-        found = self.answers[handler.path]
-        status, headers, data = found(body) if callable(found) else found
+        self.paths.append(handler.path)
+        self.keys.append(handler.headers["Authorization"])
+        path = handler.path.removeprefix(self.prefix) or "/"
+        found = self.answers.get(path) if handler.path.startswith(self.prefix) else None
+        status, headers, data = (found(body) if callable(found) else found) or (404, {}, b"a stray")
         handler.send_response(status)
         for name, value in headers.items():
             handler.send_header(name, value)
         handler.end_headers()
         for piece in data if isinstance(data, list) else [data]:
-            handler.wfile.write(piece)
+            if not isinstance(piece, threading.Event):
+                handler.wfile.write(piece)
+                continue
+            while not piece.wait(0.02):
+                if select.select([handler.connection], [], [], 0)[0]:  # nothing more is sent, so it is the end
+                    self.left.set()
+                    return
 
     def set_error(self, path, status, message, **headers):
         body = json.dumps({"error": {"message": message, "type": "x", "param": None, "code": None}}).encode()
         self.answers[path] = (status, {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}, body)
 
     def set_frames(self, *frames):
-        pieces = [b": ping\n\n"] + [b"data: %s\n\n" % (frame if isinstance(frame, bytes) else json.dumps(frame).encode()) for frame in frames]
+        def written(frame):
+            if isinstance(frame, threading.Event):
+                return frame
+            return b"data: %s\n\n" % (frame if isinstance(frame, bytes) else json.dumps(frame).encode())
+
+        pieces = [b": ping\n\n", *map(written, frames)]
         self.answers["/v1/chat/completions"] = (200, {"Content-Type": "text/event-stream"}, pieces)
 
     def stop(self):

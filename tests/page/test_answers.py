@@ -57,6 +57,9 @@ TEXTS = [
     "```\nopen to the end",
     "``` \n``\n```js\n```\n`a` **b** *c* ** d\n   ```\nx",
     "  ```\n```` four\n````\n\n\nlast ```",
+    "````md\n```\nx\n```\n````\ny\n```",
+    "```js title=x\n```\n```rest of a line",
+    "".join(f"line {i}\n" * (1 + i % 3) + "\n" * (i % 4) for i in range(60)) + "```\n" + "code\n\n" * 60,
     "`",
     "",
 ]
@@ -75,7 +78,7 @@ def test_an_answer_looks_the_same_however_it_was_cut(browser, stub, text):
           return root.outerHTML;
         };
         const text = arguments[0], shapes = [shape([text]), shape([...text])];
-        for (let i = 1; i < text.length; i++) shapes.push(shape([text.slice(0, i), text.slice(i)]));
+        for (let i = 1; i < text.length; i += 1 + text.length >> 5) shapes.push(shape([text.slice(0, i), text.slice(i)]));
         return shapes;""", text)
     assert len(set(shapes)) == 1, shapes[:2]
     assert "<img" not in shapes[0]
@@ -89,6 +92,49 @@ def test_code_and_text_come_apart(browser, stub):
         answer.finish();
         return [...root.children].map((block) => [block.className, (block.querySelector("pre") ?? block).textContent]);""", TEXTS[1])
     assert blocks == [["text", "before"], ["code", "x = 1\n\ny = `2`"], ["text", "after"]]
+
+
+SHAPES = """
+    const root = document.createElement("div"), answer = new AnswerText(root);
+    answer.append(arguments[0]);
+    answer.finish();
+    return [...root.children].map((block) => [block.className, block.querySelector("figcaption")?.firstChild.textContent ?? null,
+                                              (block.querySelector("pre") ?? block).textContent]);"""
+
+
+@pytest.mark.parametrize("text, blocks", [
+    ("```print(1)", [["text", None, "```print(1)"]]),
+    ("a\n```js", [["text", None, "a\n```js"]]),
+    ("```js\nx", [["code", "js", "x"]]),
+    ("```js\nx\n```", [["code", "js", "x"]]),
+    ("```\n```\nb", [["code", "code", ""], ["text", None, "b"]]),
+    ("```js", [["text", None, "```js"]]),
+    ("````md\n```js\nx\n```\n````\nb", [["code", "md", "```js\nx\n```"], ["text", None, "b"]]),
+    ("```c file=a.c\nx\n```", [["code", "c file=a.c", "x"]]),
+])
+def test_nothing_of_a_fence_is_lost(browser, stub, text, blocks):
+    browser.open(stub.port)
+    assert browser.script(SHAPES, text) == blocks
+
+
+@pytest.mark.parametrize("opening, tag", [("", ".text"), ("```\n", "code")])
+def test_what_is_added_touches_the_last_chunk_alone(browser, stub, opening, tag):
+    """So a frame costs the same however long the answer is."""
+    browser.open(stub.port)
+    lines = [f"line {i}" for i in range(1000)]
+    told = browser.script("""
+        const [opening, tag, lines] = arguments, root = document.createElement("div"), answer = new AnswerText(root);
+        const sizes = new Set(), observer = new MutationObserver(() => {});
+        answer.append(opening + lines.join("\\n"));
+        const before = [...root.querySelectorAll(".chunk")];
+        observer.observe(root, { childList: true, characterData: true, subtree: true });
+        answer.append(" and more\\nlast");
+        const last = before.at(-1), parent = last.parentNode;
+        const isLate = (node) => last.contains(node) || !before.some((chunk) => chunk.contains(node));
+        const touched = observer.takeRecords().map((record) => isLate(record.target) || record.target === parent);
+        return [before.length, touched.length > 0 && touched.every(Boolean), Math.max(...before.map((chunk) => chunk.textContent.split("\\n").length)),
+                root.querySelector(tag).textContent];""", opening, tag, lines)
+    assert told == [25, True, 41, "\n".join(lines) + " and more\nlast"]
 
 
 def test_failures_before_the_answer(browser, stub):
@@ -182,12 +228,3 @@ def test_numbers_are_readable(browser, stub):
     assert browser.script("return [0.0042, 3.14159, 125].map(formatSeconds)") == ["4.2 ms", "3.14 s", "2 min 5 s"]
     assert browser.script("return [1, 1536, 5 * 2 ** 30].map(formatBytes)") == ["1 B", "1.5 KiB", "5 GiB"]
     assert browser.script("return [0.3, 1, 3, 60].map(roundUp)") == [0.5, 1, 5, 100]
-
-
-def test_stored_nonsense_does_no_harm(browser, stub):
-    browser.open(stub.port)
-    for name, value in (("turns", "{"), ("policy", json.dumps("nonsense")), ("model", json.dumps("other")), ("settings", "[")):
-        browser.script("sessionStorage.setItem(arguments[0], arguments[1])", f"longwave.{name}", value)
-    browser.driver.refresh()
-    browser.until(lambda: browser.text("state") == "ready", "state")
-    assert browser.value("policy") == "{}" and browser.value("model") == "smollm2"

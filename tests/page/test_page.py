@@ -154,7 +154,7 @@ def test_key_is_asked_for_and_limits_are_told(browser, tiny_path, tmp_path):
         browser.click("key-open")
         browser.click("key-forget")
         browser.until(lambda: browser.text("state") == "key wanted", "state")
-        assert browser.script("return sessionStorage.getItem('longwave.key')") is None
+        assert browser.script("return sessionStorage.getItem('longwave.key/')") is None
     finally:
         browser.leave()
         assert server.stop() == 0
@@ -196,6 +196,8 @@ def test_narrow_screens_and_the_dark(browser, smollm2):
     browser.resize(360, 740)
     browser.open(smollm2.port)
     assert browser.too_wide() == [] and not browser.is_shown("panel")
+    assert browser.script("const state = document.getElementById('state'), range = document.createRange();"
+                          "range.selectNodeContents(state); return range.getBoundingClientRect().width") > 20, "a dot without words"
     browser.click("settings-toggle")
     browser.write("max-tokens", "60")
     browser.ask("Write a Python function that adds two numbers, with a long comment. " + "word" * 60)
