@@ -72,8 +72,9 @@ typedef struct Config {
     uint16_t port;
     const char *api_key_file;
     const char *api_key;
-    const char *cors_origins; /* with commas between; NULL: none */
-    uint64_t max_body;        /* bytes */
+    const char *cors_origins;  /* with commas between; NULL: none */
+    const char *allowed_hosts; /* the same */
+    uint64_t max_body;         /* bytes */
     uint32_t max_queue;
     uint64_t max_queue_tokens;
     bool page;                                   /* at / */

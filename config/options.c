@@ -123,6 +123,11 @@ const ConfigOption config_options[] = {
     {"cors_origins", .kind = OPTION_TEXT, FIELD(cors_origins), .shown = "none", .section = "server",
      .commands = CMD_SERVE, .reloads = true, .metavar = "ORIGIN[,ORIGIN...]",
      .help = "web pages whose scripts may read answers, such as https://example.org; * is all"},
+    {"allowed_hosts", .kind = OPTION_TEXT, FIELD(allowed_hosts),
+     .shown = "any; on a loopback address without keys localhost", .section = "server", .commands = CMD_SERVE,
+     .reloads = true, .metavar = "NAME[,NAME...]",
+     .help = "names that clients may reach the server by, as llm.example.org, besides localhost and addresses; * is "
+             "all"},
     {"page", .kind = OPTION_FLAG, FIELD(page), .fallback = "on", .section = "server", .commands = CMD_SERVE,
      .reloads = true, .help = "a page for browsers at /: a chat and what the server does; it asks for the key itself"},
     {"max_body", .kind = OPTION_BYTES, FIELD(max_body), .fallback = "32MiB", .min = 1024, .max = 1u << 30,

@@ -25,6 +25,7 @@ static const HttpErrorRow rows[HTTP_ERR_COUNT] = {
     [HTTP_ERR_METHOD] = {405, BAD_REQUEST, "method_not_allowed", 0, OUTCOME_BAD_REQUEST},
     [HTTP_ERR_KEY] = {401, "authentication_error", "invalid_api_key", 0, OUTCOME_BAD_REQUEST},
     [HTTP_ERR_FORBIDDEN] = {403, "permission_error", "forbidden", 0, OUTCOME_BAD_REQUEST},
+    [HTTP_ERR_HOST] = {403, "permission_error", "host_not_allowed", 0, OUTCOME_BAD_REQUEST},
     [HTTP_ERR_RATE] = {429, "rate_limit_error", "rate_limit_exceeded", 1, OUTCOME_REFUSED},
     [HTTP_ERR_BODY_SIZE] = {413, BAD_REQUEST, "request_too_large", 0, OUTCOME_BAD_REQUEST},
     [HTTP_ERR_MEDIA_TYPE] = {415, BAD_REQUEST, "unsupported_media_type", 0, OUTCOME_BAD_REQUEST},

@@ -12,6 +12,7 @@ typedef enum HttpErrorKind {
     HTTP_ERR_METHOD,
     HTTP_ERR_KEY,
     HTTP_ERR_FORBIDDEN,
+    HTTP_ERR_HOST,
     HTTP_ERR_RATE, /* of the key */
     HTTP_ERR_BODY_SIZE,
     HTTP_ERR_MEDIA_TYPE,
@@ -24,7 +25,6 @@ typedef enum HttpErrorKind {
     HTTP_ERR_COUNT
 } HttpErrorKind;
 
-typedef struct HttpErrorRow {
 /* How a request ended, and so whose doing it was: what the page, the dashboard and the alert count alike. */
 typedef enum RequestOutcome {
     OUTCOME_DONE,
@@ -36,12 +36,13 @@ typedef enum RequestOutcome {
     OUTCOMES
 } RequestOutcome;
 
+typedef struct HttpErrorRow {
     unsigned status;
     const char *type;
     const char *code;  /* NULL: null */
     int retry_after_s; /* 0: not said; -1: clients are told not to try again */
-} HttpErrorRow;
     RequestOutcome outcome;
+} HttpErrorRow;
 
 /* kind: an ErrorCode or an HttpErrorKind; anything else is an internal error. */
 const HttpErrorRow *http_error_row(int kind);

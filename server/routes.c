@@ -182,6 +182,22 @@ static void check_head(const Server *server, Exchange *exchange, Caller *caller,
         server_reply_limited(exchange, &error, retry_s);
 }
 
+/*
+ * With keys a page of another name has none and gets nothing; without them, on an address that only this machine
+ * reaches, such a page is all that has to be kept out, and a name that is not this machine's is how it is known.
+ */
+static bool check_host(const Server *server, Exchange *exchange)
+{
+    Error error;
+    const char *host = exchange_header(exchange, "Host");
+    bool is_guarded = server->is_local && server->port && !auth_account(server->auth, 0);
+    if (hosts_allow(server->hosts, host, is_guarded)) return true;
+    (void)error_set(&error, ERR_INVALID, "the name '%.100s' is not one of this server's: see its option allowed_hosts",
+                    host);
+    server_reply_error(exchange, HTTP_ERR_HOST, &error);
+    return false;
+}
+
 void routes_on_head(void *arg, Exchange *exchange)
 {
     const Route *known, *route = find_route(exchange_method(exchange), exchange_path(exchange), &known);
@@ -190,10 +206,11 @@ void routes_on_head(void *arg, Exchange *exchange)
         Error error;
         (void)error_set(&error, ERR_NO_MEMORY, "no memory for a request");
         server_reply_error(exchange, ERR_NO_MEMORY, &error);
-    } else if (!route) {
-        reply_no_route(exchange, known);
-    } else {
-        check_head(arg, exchange, caller, route);
+    } else if (check_host(arg, exchange)) {
+        if (route)
+            check_head(arg, exchange, caller, route);
+        else
+            reply_no_route(exchange, known);
     }
 }
 

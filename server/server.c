@@ -221,16 +221,46 @@ static void warn_if_open(const Server *server)
         log_warn("there is no API key: whoever reaches the address that this server listens on may use it");
 }
 
-static bool load_access(const ServerAccess *access, Auth **ret_auth, Cors **ret_cors, Error *error)
-{
+/* What the options of ServerAccess become. */
+typedef struct Access {
     Auth *auth;
-    if (!auth_load(access->api_key_file, access->api_key, &auth, error)) return false;
-    if (!cors_new(access->cors_origins, ret_cors, error)) {
-        auth_free(auth);
-        return false;
+    Cors *cors;
+    Hosts *hosts;
+} Access;
+
+static void free_access(Access *access)
+{
+    auth_free(access->auth);
+    cors_free(access->cors);
+    hosts_free(access->hosts);
+}
+
+static bool load_access(const ServerAccess *values, Access *ret_access, Error *error)
+{
+    Access access = {0};
+    if (auth_load(values->api_key_file, values->api_key, &access.auth, error) &&
+        cors_new(values->cors_origins, &access.cors, error) && hosts_new(values->allowed_hosts, &access.hosts, error)) {
+        *ret_access = access;
+        return true;
     }
-    *ret_auth = auth;
-    return true;
+    free_access(&access);
+    return false;
+}
+
+/* What was there before is the caller's. */
+static Access swap_access(Server *server, const Access *access)
+{
+    Access old = {server->auth, server->cors, server->hosts};
+    server->auth = access->auth;
+    server->cors = access->cors;
+    server->hosts = access->hosts;
+    return old;
+}
+
+static void drop_access(Server *server)
+{
+    Access old = swap_access(server, &(Access){0});
+    free_access(&old);
 }
 
 bool server_start(const ServerParams *params, Server **ret_server, Error *error)
@@ -243,7 +273,9 @@ bool server_start(const ServerParams *params, Server **ret_server, Error *error)
     server->status_line.last_usec = clock_now_usec();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write alone */
-    if (!load_access(&params->access, &server->auth, &server->cors, error)) goto fail;
+    Access access;
+    if (!load_access(&params->access, &access, error)) goto fail;
+    (void)swap_access(server, &access);
     server->is_local = listen_is_local(params->listen_fd);
     if (params->listen_fd >= 0)
         server->port = listen_port(params->listen_fd); /* whoever connects waits until there is an answer */
@@ -255,8 +287,7 @@ bool server_start(const ServerParams *params, Server **ret_server, Error *error)
     return true;
 
 fail:
-    auth_free(server->auth);
-    cors_free(server->cors);
+    drop_access(server);
     free(server);
     return false;
 }
@@ -304,14 +335,11 @@ void server_tell_loading(Server *server, double fraction)
 
 bool server_reload(Server *server, const ServerLimits *limits, const ServerAccess *access, Error *error)
 {
-    Auth *auth;
-    Cors *cors;
-    if (!load_access(access, &auth, &cors, error)) return false;
-    auth_take_over(auth, server->auth);
-    auth_free(server->auth);
-    cors_free(server->cors);
-    server->auth = auth;
-    server->cors = cors;
+    Access fresh;
+    if (!load_access(access, &fresh, error)) return false;
+    auth_take_over(fresh.auth, server->auth);
+    Access old = swap_access(server, &fresh);
+    free_access(&old);
     server->limits = *limits;
     warn_if_open(server);
     if (!server->worker) return true;
@@ -325,8 +353,7 @@ static void on_handle_closed(uv_handle_t *handle)
 {
     Server *server = handle->data;
     if (--server->n_handles) return;
-    auth_free(server->auth);
-    cors_free(server->cors);
+    drop_access(server);
     token_memory_free(server->memory);
     grammar_cache_free(server->grammars);
     free(server);

@@ -25,7 +25,7 @@ typedef struct ServerLimits {
 
 /* Who may do what: the values of the options. */
 typedef struct ServerAccess {
-    const char *api_key_file, *api_key, *cors_origins; /* NULL: not given */
+    const char *api_key_file, *api_key, *cors_origins, *allowed_hosts; /* NULL: not given */
 } ServerAccess;
 
 typedef struct ServerParams {

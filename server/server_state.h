@@ -7,6 +7,7 @@
 #include "server/auth.h"
 #include "server/cors.h"
 #include "server/http_daemon.h"
+#include "server/hosts.h"
 #include "server/http_error.h"
 #include "server/inbox.h"
 #include "server/metrics.h"
@@ -26,6 +27,7 @@ struct Server {
     ServerLimits limits;
     Auth *auth;
     Cors *cors;
+    Hosts *hosts;
     uint16_t port;
     uint64_t start_unix;
     bool is_local; /* the address that it listens on */

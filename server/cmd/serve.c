@@ -283,7 +283,7 @@ static ServerLimits limits_of(const Config *config)
 
 static ServerAccess access_of(const Config *config)
 {
-    return (ServerAccess){config->api_key_file, config->api_key, config->cors_origins};
+    return (ServerAccess){config->api_key_file, config->api_key, config->cors_origins, config->allowed_hosts};
 }
 
 static void warn_of_change(void *arg, const char *name, bool reloads)

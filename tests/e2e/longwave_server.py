@@ -143,7 +143,7 @@ class Server:
         """A socket with a request under way."""
         data = json.dumps(body).encode()
         s = socket.create_connection(("127.0.0.1", self.port))
-        s.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        s.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
                   % (path.encode(), len(data)) + data)
         return s
 

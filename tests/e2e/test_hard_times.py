@@ -56,6 +56,7 @@ WRONG_TEXTS = {
     "api_key_file": ["/none", "/dev/null", "credential:none"],
     "session_dir": ["/none", "/dev/null"],
     "cors_origins": ["nonsense"],
+    "allowed_hosts": ["a.org:80", "http://a.org"],
     "tool_format": ["nonsense"],
     "reasoning_format": ["nonsense"],
 }

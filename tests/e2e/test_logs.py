@@ -136,7 +136,7 @@ def test_sighup_changes_what_may_wait(tiny_path, tmp_path):
     for n in (1, 2):  # one runs, one waits
         body = b'{"prompt": "the", "max_tokens": 4000, "n": 8, "ignore_eos": true}'
         held.append(socket.create_connection(("127.0.0.1", server.port)))
-        held[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n"
+        held[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k\r\n"
                          b"Content-Length: %d\r\n\r\n" % len(body) + body)
         deadline = time.monotonic() + 10
         while open_generations(server) < n:

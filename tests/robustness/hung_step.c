@@ -24,7 +24,7 @@ typedef struct World {
     Engine *engine;
     JoinedServer *joined;
     _Atomic int step; /* StepKind */
-    int notified; /* socket that hears of the watchdog */
+    int notified;     /* socket that hears of the watchdog */
 } World;
 
 static World world;
@@ -95,7 +95,7 @@ static bool answers(const char *path, unsigned status, const char *needle)
 {
     Buffer in;
     char request[128];
-    snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path);
+    snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
     http_ask(joined_port(world.joined), request, &in);
     bool ok = http_status(&in) == status && strstr(in.data, needle);
     if (!ok) printf("%s: %s\n", path, in.data);

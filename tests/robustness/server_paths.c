@@ -84,7 +84,7 @@ static bool run_request(World *world, const char *path, const char *body, Buffer
     };
     server_defaults(&params.server);
     snprintf(request, sizeof request,
-             "POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+             "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
              "Content-Length: %zu\r\n\r\n%s",
              path, strlen(body), body);
     if (!joined_start(&params, &joined, error)) {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CLOSE "Host: x\r\nConnection: close\r\n"
+#define CLOSE "Host: localhost\r\nConnection: close\r\n"
 #define KEY(key) "Authorization: Bearer " key "\r\n"
 #define COMPLETION "{\"prompt\":\"abcd\",\"max_tokens\":2}"
 

@@ -484,7 +484,7 @@ Test(generation, a_drain_lets_open_answers_end)
     Buffer in, refused;
     buffer_init(&in, 1 << 20);
     buffer_init(&refused, 1 << 20);
-    cr_assert(http_send(idle, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"));
+    cr_assert(http_send(idle, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     cr_assert_eq(http_read(idle, &refused, "ok", 3000), HTTP_FOUND);
     cr_assert(http_send_post(fd, COMPLETIONS, "", "{\"prompt\":\"abc\",\"max_tokens\":50,\"stream\":true}"));
     cr_assert_eq(http_read(fd, &in, "data: ", 3000), HTTP_FOUND);

@@ -24,7 +24,7 @@ static unsigned status_of(Fixture *fixture, const char *path, const char *needle
 {
     Buffer in;
     char request[128];
-    snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path);
+    snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
     http_ask(fixture_port(fixture), request, &in);
     unsigned status = http_status(&in);
     cr_expect(strstr(in.data, needle) != NULL, "%s: no '%s' in %s", path, needle, in.data);

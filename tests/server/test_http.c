@@ -31,7 +31,7 @@ static void expect_refusal(uint16_t port, const char *request, unsigned status, 
     buffer_done(&in);
 }
 
-#define POST "POST /tokenize HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+#define POST "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 #define BODY "{\"content\":\"a\"}"
 
 Test(http, framing_that_proxies_disagree_about_is_refused)
@@ -57,7 +57,8 @@ Test(http, framing_that_proxies_disagree_about_is_refused)
                    "invalid_framing");
     expect_refusal(port, POST "Host: y\r\nContent-Length: 15\r\n\r\n" BODY, 400, "more than one Host");
     expect_answer(port, POST "X-a_b.~!: 1\r\nContent-Length: 15\r\n\r\n" BODY, 200, "\"count\":1");
-    expect_answer(port, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, "{\"status\":\"ok\"}");
+    expect_answer(port, "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200,
+                  "{\"status\":\"ok\"}");
     fixture_stop(fixture);
 }
 
@@ -100,7 +101,8 @@ Test(http, a_client_that_leaves_within_its_body_is_noticed)
         cr_assert(http_send(fd, POST "Content-Length: 15\r\n\r\n{\"con"));
         close(fd);
     }
-    expect_answer(fixture_port(fixture), "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, "ok");
+    expect_answer(fixture_port(fixture), "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200,
+                  "ok");
     fixture_drain(fixture);
     cr_expect(fixture_ended(fixture, 10000));
     fixture_stop(fixture);
@@ -166,16 +168,17 @@ Test(http, methods_and_paths)
     FixtureOptions options = fixture_defaults();
     Fixture *fixture = fixture_start(&options);
     uint16_t port = fixture_port(fixture);
-    expect_answer(port, "GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404, "unknown_url");
-    expect_answer(port, "GET /%ff%00 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404, "unknown_url");
-    expect_answer(port, "GET /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405,
+    expect_answer(port, "GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404, "unknown_url");
+    expect_answer(port, "GET /%ff%00 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404, "unknown_url");
+    expect_answer(port, "GET /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 405,
                   "Allow: POST, OPTIONS\r\n");
-    expect_answer(port, "DELETE /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405, "method_not_allowed");
-    expect_answer(port, "OPTIONS /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 204,
+    expect_answer(port, "DELETE /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 405,
+                  "method_not_allowed");
+    expect_answer(port, "OPTIONS /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 204,
                   "Allow: GET, HEAD, OPTIONS\r\n");
-    expect_answer(port, "GET /v1/models/alias/tiny HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200,
+    expect_answer(port, "GET /v1/models/alias/tiny HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200,
                   "\"id\":\"alias/tiny\"");
-    expect_answer(port, "GET /v1/models/other HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404,
+    expect_answer(port, "GET /v1/models/other HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404,
                   "model_not_found");
     expect_answer(port, POST "Content-Type: text/plain\r\nContent-Length: 15\r\n\r\n" BODY, 415,
                   "unsupported_media_type");
@@ -184,7 +187,7 @@ Test(http, methods_and_paths)
     expect_answer(port, POST "Content-Type: application/json; charset=utf-8\r\nContent-Length: 15\r\n\r\n" BODY, 200,
                   "");
     Buffer in;
-    http_ask(port, "HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &in);
+    http_ask(port, "HEAD /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", &in);
     cr_expect_eq(http_status(&in), 200);
     cr_expect(strstr(in.data, "{") == NULL, "HEAD has a body: %s", in.data);
     buffer_done(&in);
@@ -193,7 +196,7 @@ Test(http, methods_and_paths)
 
 Test(http, connections_are_kept_and_pipelined)
 {
-    static const char get[] = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+    static const char get[] = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
     FixtureOptions options = fixture_defaults();
     Fixture *fixture = fixture_start(&options);
     int fd = http_connect(fixture_port(fixture));
@@ -219,15 +222,17 @@ Test(http, keys_open_all_but_health)
     options.params.access.api_key = "k1";
     Fixture *fixture = fixture_start(&options);
     uint16_t port = fixture_port(fixture);
-    expect_answer(port, "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 401, "invalid_api_key");
-    expect_answer(port, "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 401,
+    expect_answer(port, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 401,
+                  "invalid_api_key");
+    expect_answer(port, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 401,
                   "WWW-Authenticate: Bearer");
-    expect_answer(port, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 401, "invalid_api_key");
+    expect_answer(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 401,
+                  "invalid_api_key");
     expect_answer(port, POST "Authorization: Bearer k2\r\nContent-Length: 15\r\n\r\n" BODY, 401, "invalid_api_key");
     expect_answer(port, POST "Content-Length: 900000\r\n\r\n", 401, "Connection: close");
     expect_answer(port, POST "Authorization: Bearer k1\r\nContent-Length: 15\r\n\r\n" BODY, 200, "\"count\":1");
-    expect_answer(port, "GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, "ok");
-    expect_answer(port, "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, "ok");
+    expect_answer(port, "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200, "ok");
+    expect_answer(port, "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200, "ok");
     fixture_stop(fixture);
 }
 
@@ -237,11 +242,13 @@ Test(http, a_loading_server_answers)
     options.loading = true;
     Fixture *fixture = fixture_start(&options);
     uint16_t port = fixture_port(fixture);
-    expect_answer(port, "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, "ok");
-    expect_answer(port, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 503, "\"code\":\"loading\"");
-    expect_answer(port, "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 503, "Retry-After: ");
+    expect_answer(port, "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200, "ok");
+    expect_answer(port, "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 503,
+                  "\"code\":\"loading\"");
+    expect_answer(port, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 503,
+                  "Retry-After: ");
     expect_answer(port, POST "Content-Length: 15\r\n\r\n" BODY, 503, "\"code\":\"loading\"");
-    expect_answer(port, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, "longwave_");
+    expect_answer(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200, "longwave_");
     fixture_stop(fixture);
 }
 
@@ -262,7 +269,8 @@ Test(http, a_drain_ends_though_jobs_of_lost_clients_still_run)
         cr_assert(http_send_post(fds[i], "/tokenize", "", body));
     }
     free(body);
-    expect_answer(fixture_port(fixture), "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 200, "ok");
+    expect_answer(fixture_port(fixture), "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200,
+                  "ok");
     for (int i = 0; i < CLIENTS; i++) close(fds[i]);
     fixture_drain(fixture);
     cr_expect(fixture_ended(fixture, 20000));
@@ -278,7 +286,7 @@ Test(http, many_connections_over_the_limit_are_served_in_turn)
     int fds[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) {
         fds[i] = http_connect(fixture_port(fixture));
-        cr_assert(http_send(fds[i], "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+        cr_assert(http_send(fds[i], "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
     }
     for (int i = 0; i < CLIENTS; i++) {
         Buffer in;

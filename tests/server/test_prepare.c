@@ -76,7 +76,7 @@ static void leave_pool(Occupant *occupant)
 static int read_metric(Fixture *fixture, const char *name)
 {
     Buffer in;
-    http_ask(fixture_port(fixture), "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &in);
+    http_ask(fixture_port(fixture), "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", &in);
     const char *line = strstr(in.data, name);
     cr_assert(line != NULL);
     int value = atoi(strchr(line, ' ') + 1);
@@ -218,7 +218,7 @@ Test(prepare, texts_far_over_the_context_are_not_tokenized)
 Test(prepare, a_failure_that_cannot_be_told_still_ends_the_stream)
 {
     enum { MAX_POINTS = 200 };
-    static const char abort_request[] = "POST /v1/abort HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    static const char abort_request[] = "POST /v1/abort HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                                         "Content-Length: 21\r\n\r\n{\"request_id\":\"mine\"}";
     static const char body[] = "{\"prompt\":\"ab\",\"max_tokens\":3,\"stream\":true,\"request_id\":\"mine\"}";
     Fixture *fixture = start();

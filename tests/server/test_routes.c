@@ -10,7 +10,7 @@ static void expect_delete(Fixture *fixture, const char *path, unsigned status, c
 {
     Buffer in;
     char request[256];
-    snprintf(request, sizeof request, "DELETE %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path);
+    snprintf(request, sizeof request, "DELETE %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
     http_ask(fixture_port(fixture), request, &in);
     cr_expect(http_status(&in) == status && strstr(in.data, needle), "%s: wanted %u, got: %s", path, status, in.data);
     buffer_done(&in);
@@ -41,7 +41,7 @@ Test(routes, sessions_are_saved_restored_and_deleted)
     expect_post(fixture, "/v1/sessions/s", "{}", 404, "unknown_url");
     expect_delete(fixture, "/v1/sessions/s/save", 404, "unknown_url");
     Buffer in;
-    http_ask(fixture_port(fixture), "GET /v1/sessions/s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &in);
+    http_ask(fixture_port(fixture), "GET /v1/sessions/s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", &in);
     cr_expect(http_status(&in) == 405 && strstr(in.data, "Allow: POST, DELETE, OPTIONS\r\n"), "%s", in.data);
     buffer_done(&in);
     fixture_stop(fixture);

@@ -43,9 +43,10 @@ bool http_send(int fd, const char *text)
 void http_format_post(Buffer *out, const char *path, const char *extra, const char *body)
 {
     Error error;
-    if (!buffer_printf(out, &error,
-                       "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s\r\n",
-                       path, strlen(body), extra) ||
+    if (!buffer_printf(
+            out, &error,
+            "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s\r\n",
+            path, strlen(body), extra) ||
         !buffer_append_text(out, body, &error))
         abort();
 }
