@@ -78,7 +78,7 @@ def test_an_answer_looks_the_same_however_it_was_cut(browser, stub, text):
           return root.outerHTML;
         };
         const text = arguments[0], shapes = [shape([text]), shape([...text])];
-        for (let i = 1; i < text.length; i += 1 + text.length >> 5) shapes.push(shape([text.slice(0, i), text.slice(i)]));
+        for (let i = 1; i < text.length; i += 1 + (text.length >> 5)) shapes.push(shape([text.slice(0, i), text.slice(i)]));
         return shapes;""", text)
     assert len(set(shapes)) == 1, shapes[:2]
     assert "<img" not in shapes[0]
