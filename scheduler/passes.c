@@ -3,7 +3,7 @@
 
 enum {
     MIN_ROWS = 16,   /* of a work item, when a whole layer would take too long */
-    FILL_ROWS = 64,  /* of one that fills what the first left of the time */
+    FILL_ROWS = 32,  /* of one that fills what the first left of the time */
     DEBT_SHARE = 8,  /* who came first gets at least one part in so many of the time of prefill */
     STALL_SHARE = 8, /* an item takes at least one part in so many of max_stall: prefill never stands still */
 };
