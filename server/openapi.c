@@ -92,6 +92,7 @@ static const struct {
     int kind;
 } common_errors[] = {
     {0, 0, HTTP_ERR_FRAMING},
+    {0, 0, HTTP_ERR_HOST},
     {0, 0, HTTP_ERR_BODY_SIZE},
     {0, 0, HTTP_ERR_TRANSFER_CODING},
     {0, ROUTE_OPEN, HTTP_ERR_KEY},

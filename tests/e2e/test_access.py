@@ -72,6 +72,26 @@ def test_names_of_requests_are_in_the_log(guarded):
     assert line["x_request_id"].startswith("req_") and "trace_id" not in line and "key" not in line
 
 
+def test_names_of_the_server(tiny, tiny_path, tmp_path):
+    """Without keys, on a loopback address, what a web page calls by its own name is refused (DNS rebinding)."""
+    def refused(server, host):
+        status, _, answer = server.request("GET", "/v1/models", headers={"Host": host})
+        return status == 403 and longwave_server.strict_json(answer)["error"]["code"] == "host_not_allowed"
+
+    assert refused(tiny, f"evil.com:{tiny.port}") and not refused(tiny, f"localhost:{tiny.port}") and not refused(tiny, "[::1]")
+    config = tmp_path / "longwave.conf"
+    config.write_text("[server]\n", encoding="utf-8")
+    server = longwave_server.Server(tiny_path, "--config", str(config), "--log-format", "json", log=tmp_path / "log")
+    try:
+        assert refused(server, "llm.example.org")
+        config.write_text("[server]\nallowed_hosts = llm.example.org\n", encoding="utf-8")
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_log("reloaded")
+        assert not refused(server, "llm.example.org") and refused(server, "evil.com")
+    finally:
+        assert server.stop() == 0
+
+
 def test_web_pages(guarded):
     ask = {"Origin": "https://a.org", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
     status, headers, _ = guarded.request("OPTIONS", "/v1/chat/completions", headers=ask)

@@ -123,7 +123,8 @@ Test(openapi, references_lead_somewhere)
 
 /* ---- every documented status can be got ---- */
 
-#define HEAD " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+#define HEAD " HTTP/1.1\r\nConnection: close\r\n"
+#define OTHER_HOST "Host: evil.com\r\n"
 #define ADMIN "Authorization: Bearer ka\r\n"
 #define ALL "*"
 
@@ -147,10 +148,11 @@ typedef struct Way {
 
 static const Way ways[] = {
     {ALL, 200, WORLD_READY, ADMIN, NULL, NULL},
-    {ALL, 400, WORLD_READY, ADMIN "Host: y\r\n", NULL, NULL},
+    {ALL, 400, WORLD_READY, ADMIN "Host: localhost\r\n", NULL, NULL},
     {ALL, 401, WORLD_READY, "", NULL, NULL},
     {SESSIONS, 403, WORLD_READY, "Authorization: Bearer ku\r\n", NULL, NULL},
-    {ALL, 403, WORLD_READY, "Authorization: Bearer km\r\n", NULL, NULL},
+    {GENERATE, 403, WORLD_READY, "Authorization: Bearer km\r\n", NULL, NULL},
+    {ALL, 403, WORLD_READY, OTHER_HOST, NULL, NULL},
     {ALL, 413, WORLD_READY, ADMIN "Content-Length: 900000000\r\n", "", NULL},
     {ALL, 415, WORLD_READY, ADMIN "Content-Type: text/plain\r\n", NULL, NULL},
     {ALL, 429, WORLD_FULL, ADMIN, NULL, NULL},
@@ -200,6 +202,7 @@ static Fixture *start_world(World world)
     cr_assert(fd >= 0 && write(fd, keys, sizeof keys - 1) == (ssize_t)(sizeof keys - 1));
     close(fd);
     options.params.access.api_key_file = path;
+    options.params.access.allowed_hosts = "localhost";
     options.session_dir = "/nowhere";
     options.loading = world == WORLD_LOADING;
     options.params.stall_ms = 100;
@@ -219,7 +222,8 @@ static unsigned ask(Fixture *fixture, const char *operation, const Way *way)
     const char *body = strcmp(method, "POST") ? "" : way->body ? way->body : body_of(template);
     bool has_length = strcasestr(way->headers, "content-length") || strcasestr(way->headers, "transfer-encoding");
     if (!has_length) snprintf(length, sizeof length, "Content-Length: %zu\r\n", strlen(body));
-    cr_assert(asprintf(&request, "%s %s" HEAD "%s%s\r\n%s", method, path, way->headers, length, body) > 0);
+    const char *host = strstr(way->headers, OTHER_HOST) ? "" : "Host: localhost\r\n";
+    cr_assert(asprintf(&request, "%s %s" HEAD "%s%s%s\r\n%s", method, path, host, way->headers, length, body) > 0);
     http_ask(fixture_port(fixture), request, &in);
     unsigned status = http_status(&in);
     free(request);
@@ -323,7 +327,7 @@ Test(openapi, is_served_with_what_the_model_adds)
     options.params.access.api_key = "k";
     Fixture *fixture = fixture_start(&options);
     Buffer in;
-    http_ask(fixture_port(fixture), "GET /openapi.json" HEAD "\r\n", &in);
+    http_ask(fixture_port(fixture), "GET /openapi.json" HEAD "Host: localhost\r\n\r\n", &in);
     cr_expect_eq(http_status(&in), 200);
     cr_expect(strstr(in.data, "\"enum\":[\"tiny\",\"alias/tiny\",\"") != NULL);
     cr_expect(strstr(in.data, "Content-Type: application/json\r\n") != NULL);
