@@ -9,7 +9,7 @@
 
 enum { MAX_HEADER_BYTES = 512 };
 
-static const char recipient[] = " to=", functions[] = "functions.", analysis[] = "analysis";
+static const char role[] = "assistant", recipient[] = " to=", functions[] = "functions.", analysis[] = "analysis";
 
 static const AnswerMarker *mark_of(const AnswerParser *parser, AnswerMark mark)
 {
@@ -61,9 +61,35 @@ static bool is_analysis(const AnswerParser *parser, const char *header, size_t n
     return begins_with(channel, n - (size_t)(channel - header), analysis, strlen(analysis));
 }
 
+/* How many of the bytes come before a mark of a header, or before what may become one. */
+static size_t count_before(const AnswerParser *parser, const char *text, size_t n)
+{
+    static const AnswerMark marks[] = {MARK_CHANNEL, MARK_START};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        const AnswerMarker *marker = mark_of(parser, marks[i]);
+        for (size_t at = 0; marker->n && at < n; at++)
+            if (!memcmp(text + at, marker->bytes, n - at < marker->n ? n - at : marker->n)) n = at;
+    }
+    return n;
+}
+
+/* What stands before a header [n] in held, or instead of one, is content; not a role, and whom it goes to. */
+static void tell_before(AnswerParser *parser, size_t n)
+{
+    const char *text = parser->held.data;
+    n = count_before(parser, text, n);
+    for (; parser->mode == MODE_HEADER && n && tool_call_is_blank(*text); n--) text++;
+    size_t n_role = begins_with(text, n, role, strlen(role)) ? strlen(role) : 0;
+    if (n == n_role || begins_with(text + n_role, n - n_role, recipient, strlen(recipient))) return;
+    if (parser->has_content) answer_parts_add(parser->parts, PART_CONTENT, "\n", 1);
+    answer_parts_add(parser->parts, PART_CONTENT, text, n);
+    parser->has_content = true;
+}
+
 /* The header [n] in held is whole. */
 static void open_message(AnswerParser *parser, size_t n)
 {
+    tell_before(parser, n);
     const char *header = parser->held.data;
     bool thinks = parser->plan->splits_reasoning && is_analysis(parser, header, n);
     if (begin_call(parser, header, n)) {
@@ -101,7 +127,7 @@ static void take_header(AnswerParser *parser)
         open_message(parser, held->n - message->n);
     } else if (held->n >= MAX_HEADER_BYTES || (parser->mode == MODE_START && !may_be_header(parser))) {
         parser->mode = MODE_CONTENT;
-        parser->joins = false;
+        parser->joins = parser->has_content;
         read_text(parser);
     }
 }
@@ -200,9 +226,10 @@ void answer_channels_feed(AnswerParser *parser, char byte)
         read_text(parser);
 }
 
-/* Half a header is nothing; half a mark is text, but behind a call. */
+/* Half a header is nothing; half a mark is text, but behind a call, and so is what no header came for. */
 void answer_channels_finish(AnswerParser *parser)
 {
+    if (parser->mode == MODE_START || parser->mode == MODE_HEADER) tell_before(parser, parser->held.n);
     bool is_blank = parser->held.n == parser->n_blank;
     if (parser->mode == MODE_REASONING && is_blank) buffer_clear(&parser->held);
     if (parser->mode == MODE_REASONING || parser->mode == MODE_CONTENT) tell(parser, parser->held.n);

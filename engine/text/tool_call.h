@@ -57,6 +57,7 @@ CallStep tool_call_feed_section(ToolCall *call, char byte);
 CallStep tool_call_feed_python(ToolCall *call, char byte);
 CallStep tool_call_feed_gemma(ToolCall *call, char byte);
 
+enum { TOOL_WORD_MAX_BYTES = 32 << 20 }; /* of a key or a literal: beyond any answer */
 /* Appends to a word that is never longer than 'max'; false: it would be. */
 bool tool_call_spell(ToolCall *call, Buffer *word, char byte, size_t max);
 bool tool_call_word_is(const Buffer *word, const char *text);

@@ -24,8 +24,6 @@ enum {
     PY_NEXT,
 };
 
-enum { MAX_WORD_BYTES = 4096 };
-
 static const char prefix[] = "call:";
 
 typedef struct Signs {
@@ -117,7 +115,7 @@ static CallStep take_key(ToolCall *call, char byte)
     if (byte == signs_of(call).close) return end_call(call);
     if (!is_letter(byte)) return break_call(call);
     buffer_clear(&call->word);
-    (void)!tool_call_spell(call, &call->word, byte, MAX_WORD_BYTES);
+    (void)!tool_call_spell(call, &call->word, byte, TOOL_WORD_MAX_BYTES);
     return go(call, PY_IN_KEY);
 }
 
@@ -125,8 +123,8 @@ static CallStep take_in_key(ToolCall *call, char byte)
 {
     if (tool_call_is_blank(byte)) return CALL_MORE;
     if (byte != signs_of(call).is)
-        return is_word_byte(byte) && tool_call_spell(call, &call->word, byte, MAX_WORD_BYTES) ? CALL_MORE
-                                                                                              : break_call(call);
+        return is_word_byte(byte) && tool_call_spell(call, &call->word, byte, TOOL_WORD_MAX_BYTES) ? CALL_MORE
+                                                                                                   : break_call(call);
     tool_call_arguments(call, call->is_first ? "\"" : ", \"", call->is_first ? 1 : 3);
     tool_call_escaped(call, call->word.data, call->word.n);
     tool_call_arguments(call, "\": ", 3);
@@ -184,7 +182,7 @@ static CallStep take_value(ToolCall *call, char byte)
     }
     if (is_word_byte(byte) || (is_gemma && quote->n && byte == quote->bytes[0])) {
         buffer_clear(&call->word);
-        (void)!tool_call_spell(call, &call->word, byte, MAX_WORD_BYTES);
+        (void)!tool_call_spell(call, &call->word, byte, TOOL_WORD_MAX_BYTES);
         return go(call, is_word_byte(byte) && byte != quote->bytes[0] ? PY_WORD : PY_QUOTE);
     }
     if (!is_gemma && (byte == '"' || byte == '\'')) {
@@ -197,7 +195,7 @@ static CallStep take_value(ToolCall *call, char byte)
 static CallStep take_quote(ToolCall *call, char byte)
 {
     const AnswerMarker *quote = &call->plan->style->marks[MARK_QUOTE];
-    if (!tool_call_spell(call, &call->word, byte, MAX_WORD_BYTES) ||
+    if (!tool_call_spell(call, &call->word, byte, TOOL_WORD_MAX_BYTES) ||
         !tool_call_word_begins(&call->word, quote->bytes, quote->n))
         return end_value(call, break_call);
     return call->word.n == quote->n ? begin_text(call) : CALL_MORE;
@@ -221,7 +219,7 @@ static void tell_word(ToolCall *call, bool is_key)
 static CallStep take_word(ToolCall *call, char byte)
 {
     if (is_word_byte(byte))
-        return tool_call_spell(call, &call->word, byte, MAX_WORD_BYTES) ? CALL_MORE : break_call(call);
+        return tool_call_spell(call, &call->word, byte, TOOL_WORD_MAX_BYTES) ? CALL_MORE : break_call(call);
     tell_word(call, byte == ':');
     call->has_arguments = true;
     call->state = PY_VALUE;
@@ -237,7 +235,7 @@ static CallStep end_text(ToolCall *call)
 static CallStep take_marked_text(ToolCall *call, char byte)
 {
     const AnswerMarker *quote = &call->plan->style->marks[MARK_QUOTE];
-    (void)!tool_call_spell(call, &call->word, byte, MAX_WORD_BYTES);
+    (void)!tool_call_spell(call, &call->word, byte, TOOL_WORD_MAX_BYTES);
     while (call->word.n && !tool_call_word_begins(&call->word, quote->bytes, quote->n)) {
         tool_call_escaped(call, call->word.data, 1);
         buffer_consume(&call->word, 1);

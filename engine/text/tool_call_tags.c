@@ -10,8 +10,6 @@
  */
 enum { TAGS_BEGIN, TAGS_NAME, TAGS_NEXT, TAGS_KEY, TAGS_GAP, TAGS_TEXT, TAGS_VALUE };
 
-enum { MAX_KEY_BYTES = 512 };
-
 static const ToolTags *tags_of(const ToolCall *call)
 {
     return call->plan->style->format->tags;
@@ -91,7 +89,7 @@ static CallStep take_key(ToolCall *call, char byte)
 {
     const char *behind = tags_of(call)->behind_key;
     size_t n = strlen(behind);
-    if (byte == '\n' || !tool_call_spell(call, &call->word, byte, MAX_KEY_BYTES + n))
+    if (byte == '\n' || !tool_call_spell(call, &call->word, byte, TOOL_WORD_MAX_BYTES))
         return end_arguments(call, CALL_BEFORE);
     if (call->word.n < n || memcmp(call->word.data + call->word.n - n, behind, n) != 0) return CALL_MORE;
     size_t n_key = call->word.n - n;

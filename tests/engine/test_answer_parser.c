@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,9 +71,51 @@ Test(answer_parser, cuts_change_nothing)
     }
 }
 
+/* ---- long words ---- */
+
+/* {"kkk...": 1} in a form whose calls are before, the key, behind. */
+static void expect_long_key(const char *format, const char *template, const char *before, const char *behind, size_t n)
+{
+    char *text = malloc(3 * n + 200), *wanted = malloc(n + 64), *key = malloc(n + 1);
+    cr_assert(text && wanted && key);
+    memset(key, 'k', n);
+    key[n] = '\0';
+    sprintf(text, "%s%s%s", before, key, behind);
+    sprintf(wanted, "add({\"%s\": 1})", key);
+    const AnswerCase one = {format, template, text, wanted, 0, 0};
+    AnswerStyle style;
+    AnswerPlan plan = answer_case_plan(&one, &style);
+    Buffer shown;
+    buffer_init(&shown, 1 << 20);
+    parse(&plan, text, strlen(text), NULL, 0, &shown);
+    cr_expect(shown.data && !strcmp(shown.data, wanted), "%s, a key of %zu bytes: %.60s", format, n, shown.data);
+    buffer_done(&shown);
+    free(text);
+    free(wanted);
+    free(key);
+}
+
+Test(answer_parser, keys_may_be_long)
+{
+    static const size_t sizes[] = {512, 513, 4096, 4097, 100000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        expect_long_key("pythonic", "none", "[add(", "=1)]", sizes[i]);
+        expect_long_key("gemma", "none", "<start_function_call>call:add{", ":1}<end_function_call>", sizes[i]);
+        expect_long_key("qwen3-coder", "none",
+                        "<tool_call>\n<function=add>\n<parameter=", ">\n1\n</parameter>\n</function>\n</tool_call>",
+                        sizes[i]);
+    }
+}
+
 /* ---- marks that are control tokens ---- */
 
-/* The text with each mark, but for one that is a tag, as the parser gets it when it is a control token. */
+/* A tag is text, and what opens reasoning in a channel is three tokens. */
+static bool may_be_token(const AnswerStyle *style, int mark)
+{
+    return mark != MARK_CALL_ALSO && (mark != MARK_THINK || style->format->body != CALL_CHANNELS);
+}
+
+/* The text with each mark as the parser gets it when it is a control token. */
 static void replace_marks(const AnswerStyle *style, const char *text, size_t n, Buffer *out)
 {
     Error error;
@@ -80,7 +123,7 @@ static void replace_marks(const AnswerStyle *style, const char *text, size_t n, 
         int found = ANSWER_MARKS;
         for (int mark = 0; mark < ANSWER_MARKS; mark++) {
             size_t n_mark = strlen(style->marks[mark].text);
-            bool fits = mark != MARK_CALL_ALSO && style->marks[mark].n && n_mark <= n - at &&
+            bool fits = may_be_token(style, mark) && style->marks[mark].n && n_mark <= n - at &&
                         !memcmp(text + at, style->marks[mark].text, n_mark);
             if (fits && (found == ANSWER_MARKS || n_mark >= strlen(style->marks[found].text))) found = mark;
         }
@@ -131,7 +174,8 @@ Test(answer_parser, marks_may_be_control_tokens)
         replace_marks(&texts, one->text, strlen(one->text), &text);
         if (text.n && !has_rest_of_mark(text.data) && !has_rest_of_mark(one->wanted) && text.n < strlen(one->text)) {
             parse(&plan, text.data, text.n, NULL, 0, &shown);
-            cr_expect_str_eq(shown.data ? shown.data : "", one->wanted, "%s: %s", one->format, one->text);
+            const char *got = shown.data ? shown.data : "";
+            cr_expect_str_eq(got, one->wanted, "%s: %s gives %s", one->format, one->text, got);
             n_cases++;
         }
         buffer_done(&text);
