@@ -16,8 +16,10 @@ bool api_grammar_attach(ApiJob *job, const char *param, const GrammarSource *sou
     GrammarSource wanted = *source;
     GenerationPlan *plan = job->user;
     wanted.cancelled = &job->is_left;
-    wanted.deadline_usec = plan->deadline_usec;
-    if (!job->may_compile) wanted.ret_unknown = &job->grammar;
+    wanted.deadline_usec = job->compile.deadline_usec = plan->deadline_usec;
+    wanted.is_try = !job->compile.is_long;
+    wanted.ret_is_new = &job->has_compiled;
+    if (!job->may_compile) wanted.ret_unknown = &job->compile.grammar;
     if (plan->grammar)
         return error_set_param(error, ERR_INVALID, param, "'%s': the answer has to follow another grammar already",
                                param);

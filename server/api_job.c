@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/api_job.h"
 #include "base/clock.h"
+#include "server/caller.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,9 +45,8 @@ static void job_free(ApiJob *job)
     free(job);
 }
 
-static void finish(ApiJob *job, int status)
+static void finish(ApiJob *job)
 {
-    if (status) job->failed = !error_set(&job->error, ERR_CANCELLED, "the client left");
     job->server->metrics.preparing--;
     job->server->metrics.unknown_fields += job->unknown_fields;
     if (job->exchange) exchange_set_owner(job->exchange, NULL, NULL);
@@ -54,6 +55,12 @@ static void finish(ApiJob *job, int status)
     else
         reply(job);
     job_free(job);
+}
+
+static void fail(ApiJob *job, ErrorCode code, const char *why)
+{
+    job->failed = !error_set(&job->error, code, "%s", why);
+    finish(job);
 }
 
 static void on_done(uv_work_t *work, int status);
@@ -68,90 +75,89 @@ static void start(ApiJob *job, bool may_compile)
 
 /* ---- jobs that compile ---- */
 
-static void wait_to_compile(ApiJob *job)
+static ApiJob *job_of(CompileWait *wait)
 {
-    Server *server = job->server;
-    if (!server->to_compile) server->to_compile_end = &server->to_compile;
-    job->next_to_compile = NULL;
-    *server->to_compile_end = job;
-    server->to_compile_end = &job->next_to_compile;
+    return wait ? (ApiJob *)(void *)((char *)wait - offsetof(ApiJob, compile)) : NULL;
 }
 
-/* The job at *link leaves the list. */
-static ApiJob *take_waiting(Server *server, ApiJob **link)
+static void on_late(uv_timer_t *timer);
+
+static void watch_deadlines(Server *server)
 {
-    ApiJob *job = *link;
-    *link = job->next_to_compile;
-    if (!*link) server->to_compile_end = link;
-    return job;
+    uint64_t first = compile_queue_deadline(&server->to_compile), now = clock_now_usec();
+    if (!first)
+        uv_timer_stop(&server->compile);
+    else
+        uv_timer_start(&server->compile, on_late, first > now ? (first - now) / 1000 + 1 : 0, 0);
 }
 
-static bool is_same_grammar(const ApiJob *a, const ApiJob *b)
+/* Whoever may begin does; the others wait on. */
+static void go_on(Server *server)
 {
-    return !memcmp(&a->grammar, &b->grammar, sizeof a->grammar);
+    ApiJob *job;
+    while ((job = job_of(compile_queue_begin(&server->to_compile)))) start(job, true);
+    server->metrics.waiting_to_compile = server->to_compile.n_waiting;
+    watch_deadlines(server);
 }
 
-static bool is_being_compiled(const Server *server, const ApiJob *job)
+static void on_late(uv_timer_t *timer)
 {
-    for (size_t i = 0; i < SERVER_MAX_COMPILING; i++)
-        if (server->compiling[i] && is_same_grammar(server->compiling[i], job)) return true;
-    return false;
+    Server *server = timer->data;
+    ApiJob *job;
+    while ((job = job_of(compile_queue_take_late(&server->to_compile, clock_now_usec()))))
+        fail(job, ERR_DEADLINE, "the request's time was over while it waited for its grammar to be compiled");
+    go_on(server);
 }
 
-static ApiJob **free_place(Server *server)
+/* The key's requests take turns with those of others; without keys, those of an address. */
+static uint64_t client_of(const Exchange *exchange)
 {
-    for (size_t i = 0; i < SERVER_MAX_COMPILING; i++)
-        if (!server->compiling[i]) return &server->compiling[i];
-    return NULL;
+    const Caller *caller = exchange_caller(exchange);
+    return caller && caller->account ? (uint64_t)(uintptr_t)caller->account : exchange_peer(exchange);
 }
 
-static void start_compiling(Server *server)
-{
-    ApiJob **link = &server->to_compile, **place;
-    while (*link && (place = free_place(server))) {
-        if (!(*link)->exchange)
-            finish(take_waiting(server, link), UV_ECANCELED);
-        else if (is_being_compiled(server, *link))
-            link = &(*link)->next_to_compile;
-        else
-            start(*place = take_waiting(server, link), true);
-    }
-}
-
-/* Those that waited for the same grammar look it up. */
+/* Those that waited for the same grammar look it up, unless it needs more time first. */
 static void end_compiling(ApiJob *job)
 {
     Server *server = job->server;
-    server->metrics.compiles++;
-    for (size_t i = 0; i < SERVER_MAX_COMPILING; i++)
-        if (server->compiling[i] == job) server->compiling[i] = NULL;
-    for (ApiJob **link = &server->to_compile; *link;) {
-        if (is_same_grammar(*link, job))
-            start(take_waiting(server, link), false);
-        else
-            link = &(*link)->next_to_compile;
-    }
+    ApiJob *other;
+    compile_queue_end(&server->to_compile, &job->compile);
+    if (job->wants_compiler) return;
+    server->metrics.compiles += job->has_compiled;
+    while ((other = job_of(compile_queue_take_same(&server->to_compile, &job->compile.grammar)))) start(other, false);
 }
 
 static void on_done(uv_work_t *work, int status)
 {
     ApiJob *job = work->data;
     Server *server = job->server;
+    if (status) job->wants_compiler = false;
     if (job->may_compile) end_compiling(job);
-    if (!status && job->wants_compiler)
-        wait_to_compile(job);
-    else
-        finish(job, status);
-    start_compiling(server);
+    if (status || (job->wants_compiler && !job->exchange)) {
+        fail(job, ERR_CANCELLED, "the client left");
+    } else if (job->wants_compiler) {
+        job->compile.is_long = job->may_compile;
+        job->compile.client = client_of(job->exchange);
+        compile_queue_add(&server->to_compile, &job->compile);
+    } else {
+        finish(job);
+    }
+    go_on(server);
 }
 
-/* A job that waits for a thread is not done at all. */
+/* A job that waits, for a thread or to compile, is not done at all. */
 static void on_closed(void *owner)
 {
     ApiJob *job = owner;
+    Server *server = job->server;
     job->exchange = NULL;
     atomic_store(&job->is_left, true);
-    (void)uv_cancel((uv_req_t *)&job->work);
+    if (compile_queue_remove(&server->to_compile, &job->compile)) {
+        fail(job, ERR_CANCELLED, "the client left");
+        go_on(server);
+    } else {
+        (void)uv_cancel((uv_req_t *)&job->work);
+    }
 }
 
 bool api_job_start(Server *server, Exchange *exchange, void *user, bool (*run)(ApiJob *, Error *),

@@ -2,7 +2,8 @@
 /*
  * A request body on its way through uv's pool: parsed and worked on there, answered on the loop. The client may leave
  * meanwhile. run: pool thread, touches only the job and what is immutable; done: loop thread. Jobs that compile a
- * grammar are few at a time and leave threads of the pool to the others; those that want the same one wait for it.
+ * grammar are few at a time and leave threads of the pool to the others: compile_queue.h. Who waits there is answered
+ * when its time is over.
  */
 #pragma once
 #include "server/api_json.h"
@@ -27,11 +28,10 @@ struct ApiJob {
     int fault; /* HttpErrorKind; 0: the error's code */
     Error error;
     uint32_t unknown_fields;
-    bool wants_compiler; /* run failed, since 'grammar' is to be compiled: it is called again, with may_compile */
-    bool may_compile;
-    GrammarKey grammar;
+    bool wants_compiler; /* run failed, since a grammar is to be compiled: it is called again, with may_compile */
+    bool may_compile, has_compiled;
+    CompileWait compile; /* its grammar and deadline come from run */
     atomic_bool is_left; /* by its client: compiling ends */
-    ApiJob *next_to_compile;
 };
 
 /* Takes the exchange's body. done may be NULL; on failure to start the exchange is answered and done is not called. */

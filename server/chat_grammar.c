@@ -104,14 +104,12 @@ bool chat_grammar_get(GrammarCache *cache, const ChatGuide *guide, const Grammar
     buffer_init(&key, MAX_KEY_BYTES);
     bool ok = make_key(&wrapped, &key, error);
     if (ok) {
-        const GrammarSource whole = {.kind = "chat",
-                                     .text = key.data,
-                                     .n = key.n,
-                                     .build = build,
-                                     .arg = &wrapped,
-                                     .cancelled = source->cancelled,
-                                     .deadline_usec = source->deadline_usec,
-                                     .ret_unknown = source->ret_unknown};
+        GrammarSource whole = *source; /* how it is compiled, for whom and until when */
+        whole.kind = "chat";
+        whole.text = key.data;
+        whole.n = key.n;
+        whole.build = build;
+        whole.arg = &wrapped;
         ok = grammar_cache_get(cache, &whole, ret_grammar, error);
     }
     buffer_done(&key);

@@ -68,6 +68,8 @@ void exchange_set_owner(Exchange *exchange, void (*on_closed)(void *owner), void
 /* Whoever asks; stays with the exchange to its end. */
 void exchange_set_caller(Exchange *exchange, Caller *caller);
 Caller *exchange_caller(const Exchange *exchange);
+/* The same for all that comes from one address (IPv6: one network); 0: it has none. */
+uint64_t exchange_peer(const Exchange *exchange);
 /* In on_answer alone. */
 void exchange_add_header(Exchange *exchange, const char *name, const char *value);
 /* It has its line in the log. */

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "server/http_error.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -482,6 +483,18 @@ void exchange_set_owner(Exchange *exchange, void (*on_closed)(void *owner), void
 void exchange_set_caller(Exchange *exchange, Caller *caller)
 {
     exchange->caller = caller;
+}
+
+uint64_t exchange_peer(const Exchange *exchange)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(exchange->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *address = info ? info->client_addr : NULL;
+    uint64_t network = 0;
+    if (!address) return 0;
+    if (address->sa_family == AF_INET) return ((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr;
+    if (address->sa_family == AF_INET6)
+        memcpy(&network, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, sizeof network);
+    return network;
 }
 
 Caller *exchange_caller(const Exchange *exchange)

@@ -350,6 +350,8 @@ static void write_server(Page *page, const Metrics *metrics)
            (double)metrics->unknown_fields);
     single(page, "longwave_grammar_compiles_total", "counter", "Grammars and schemas compiled, or tried.",
            (double)metrics->compiles);
+    single(page, "longwave_grammar_compiles_waiting", "gauge", "Requests that wait for their turn to compile.",
+           metrics->waiting_to_compile);
 }
 
 static void write_attention(Page *page, const AttentionStats *attention)

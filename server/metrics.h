@@ -52,7 +52,8 @@ typedef struct Metrics {
     uint64_t aborted[METRICS_ABORTS];
     uint64_t tool_calls; /* in finished choices */
     uint64_t unknown_fields;
-    uint64_t compiles; /* requests that were let compile a grammar */
+    uint64_t compiles; /* grammars that were compiled, or tried to the end */
+    uint32_t waiting_to_compile;
     uint32_t open_generations;
     uint32_t preparing; /* in uv's pool, or waiting to compile */
     Histogram histogram[METRICS_HISTOGRAMS];

@@ -197,7 +197,7 @@ static bool start_http(Server *server, Error *error)
 static void start_handles(Server *server)
 {
     uv_loop_t *loop = server->params.loop;
-    uv_timer_t *timers[] = {&server->ping, &server->drain, &server->status, &server->heartbeat};
+    uv_timer_t *timers[] = {&server->ping, &server->drain, &server->status, &server->heartbeat, &server->compile};
     uv_async_init(loop, &server->wake, on_wake);
     server->wake.data = server;
     server->n_handles = 1;
@@ -384,10 +384,10 @@ void server_free(Server *server)
     remove_socket_file(server);
     while (server->metrics.preparing) uv_run(loop, UV_RUN_ONCE); /* jobs of clients that are gone now */
     stop_worker(server);
-    uv_handle_t *handles[] = {(uv_handle_t *)&server->wake,       (uv_handle_t *)&server->ping,
-                              (uv_handle_t *)&server->drain,      (uv_handle_t *)&server->status,
-                              (uv_handle_t *)&server->heartbeat,  (uv_handle_t *)&server->signals[0],
-                              (uv_handle_t *)&server->signals[1], (uv_handle_t *)&server->signals[2]};
+    uv_handle_t *handles[] = {
+        (uv_handle_t *)&server->wake,       (uv_handle_t *)&server->ping,       (uv_handle_t *)&server->drain,
+        (uv_handle_t *)&server->status,     (uv_handle_t *)&server->heartbeat,  (uv_handle_t *)&server->compile,
+        (uv_handle_t *)&server->signals[0], (uv_handle_t *)&server->signals[1], (uv_handle_t *)&server->signals[2]};
     for (size_t i = 0; i < sizeof handles / sizeof *handles; i++) uv_close(handles[i], on_handle_closed);
     while (uv_run(loop, UV_RUN_DEFAULT)) {
     } /* a uv_stop that is still pending ends a run early */

@@ -5,6 +5,7 @@
 #include "engine/text/token_memory.h"
 #include "server/aborted.h"
 #include "server/auth.h"
+#include "server/compile_queue.h"
 #include "server/cors.h"
 #include "server/http_daemon.h"
 #include "server/hosts.h"
@@ -19,8 +20,6 @@
 typedef struct Generation Generation;
 
 typedef enum ServerPhase { PHASE_LOADING, PHASE_READY, PHASE_DRAINING, PHASE_STOPPING } ServerPhase;
-
-enum { SERVER_MAX_COMPILING = 2 }; /* uv's pool has four threads */
 
 struct Server {
     ServerParams params; /* immutable */
@@ -46,11 +45,10 @@ struct Server {
     uint32_t max_queue; /* the most that the worker takes */
     StatusLine status_line;
     RequestId last_id;
-    struct ApiJob *to_compile, **to_compile_end; /* in the order of their coming; api_job.c */
-    struct ApiJob *compiling[SERVER_MAX_COMPILING];
+    CompileQueue to_compile;
     AbortedIds aborted; /* while there are jobs */
     uv_async_t wake;
-    uv_timer_t ping, drain, status, heartbeat;
+    uv_timer_t ping, drain, status, heartbeat, compile;
     uv_signal_t signals[3];
     uint64_t drain_until_usec;
     bool is_stalled, feeds_watchdog; /* heartbeat.c */

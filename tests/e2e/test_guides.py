@@ -65,6 +65,24 @@ def test_a_client_that_leaves_holds_no_place(server):
     server.wait_idle(60)
 
 
+def test_clients_take_turns(tmp_path_factory):
+    """One of them has many that take long; the schema of the other is not behind all of these."""
+    folder = tmp_path_factory.mktemp("turns")
+    (folder / "keys").write_text("heavy:kh\nlight:kl\n", encoding="utf-8")
+    path = longwave_server.make_tiny_model(folder / "tiny.gguf", "context=65536")
+    server = longwave_server.Server(path, "--api-key-file", str(folder / "keys"))
+
+    def ask(key, schema):
+        return server.request("POST", CHAT, asking(schema), {"Authorization": f"Bearer {key}"})[0]
+
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        heavy = [pool.submit(ask, "kh", automaton(TOO_MANY, f"z{i}x")) for i in range(6)]
+        assert ask("kl", {"const": "light"}) == 200
+        assert not all(one.done() for one in heavy)
+        assert {one.result() for one in heavy} == {400}
+    assert server.stop() == 0
+
+
 def test_compiling_ends_with_the_time_of_the_request(server):
     """A thousandth of a second is over before that is compiled, on any machine."""
     status, error = server.error(CHAT, {**asking(automaton(12, "y")), "timeout_s": 0.001})

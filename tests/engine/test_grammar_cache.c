@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/grammar/cache.h"
+#include "engine/sample/grammar/grammar_impl.h"
+#include "engine/sample/grammar/matcher.h"
 #include "tests/engine/token_rig.h"
 
 #include <criterion/criterion.h>
+#include <string.h>
 
 typedef struct Meanwhile {
     GrammarCache *cache;
@@ -56,28 +59,62 @@ Test(grammar_cache, what_is_larger_than_the_cache_is_not_kept)
     check_shared(100, false);
 }
 
-/* A matcher fills tables of its grammar long after it was put in the cache. */
-Test(grammar_cache, what_matchers_may_remember_is_counted)
+static bool build_words(const GrammarSource *source, GrammarBuilder *builder, GrammarNode *ret_root, Error *error)
+{
+    GrammarNode letters = grammar_class(builder, &(CodeRange){'a', 'z'}, 1, false);
+    *ret_root =
+        grammar_seq(builder, grammar_repeat(builder, letters, 0, 500), grammar_bytes(builder, source->text, source->n));
+    return grammar_is_sound(builder, error);
+}
+
+/* A matcher goes through the words, and masks fill tables of its grammar. */
+static void use(Grammar *grammar)
+{
+    GrammarMatcher *matcher;
+    const uint64_t *words;
+    uint32_t n;
+    Error error;
+    cr_assert(matcher_new(grammar, &matcher, &error), "%s", error.text);
+    for (int i = 0; i < 400; i++)
+        cr_assert(matcher_mask(matcher, &words, &n, &error) &&
+                  matcher_push_bytes(matcher, (const uint8_t *)"q", 1, &error));
+    matcher_free(matcher);
+}
+
+/* It remembers more long after it was put in the cache: others make room when it is asked for again. */
+Test(grammar_cache, what_matchers_remember_is_counted)
 {
     TokenRig rig = token_rig_new(1 << 20, 1 << 20);
+    const GrammarSource sources[] = {{.kind = "words", .text = "1", .n = 1, .build = build_words},
+                                     {.kind = "words", .text = "2", .n = 1, .build = build_words}};
     Error error;
     GrammarCache *cache;
-    Grammar *first, *second, *again;
-    const GrammarSource sources[] = {{.kind = "text", .text = "abc", .n = 3, .build = build_text},
-                                     {.kind = "text", .text = "def", .n = 3, .build = build_text}};
-    for (size_t n_fit = 1; n_fit <= 2; n_fit++) {
-        const GrammarCacheParams params = {.tokenizer = rig.tokenizer, .max_bytes = n_fit * (30 << 20)};
-        cr_assert(grammar_cache_new(&params, &cache, &error), "%s", error.text);
-        cr_assert(grammar_cache_get(cache, &sources[0], &first, &error), "%s", error.text);
-        cr_expect(grammar_size_bytes(first) > 20 << 20 && grammar_size_bytes(first) < 30 << 20);
-        cr_assert(grammar_cache_get(cache, &sources[1], &second, &error), "%s", error.text);
-        cr_assert(grammar_cache_get(cache, &sources[0], &again, &error), "%s", error.text);
-        cr_expect_eq(again == first, n_fit == 2);
-        grammar_release(first);
-        grammar_release(second);
-        grammar_release(again);
-        grammar_cache_free(cache);
-    }
+    Grammar *used, *other, *again;
+    GrammarCacheParams params = {.tokenizer = rig.tokenizer, .max_bytes = 1 << 30};
+    cr_assert(grammar_cache_new(&params, &cache, &error) && grammar_cache_get(cache, &sources[0], &used, &error));
+    size_t fresh = grammar_size_bytes(used);
+    use(used);
+    size_t full = grammar_size_bytes(used);
+    cr_expect_gt(full, fresh + 1000);
+    grammar_release(used);
+    grammar_cache_free(cache);
+
+    params.max_bytes = fresh + full - 1;
+    cr_assert(grammar_cache_new(&params, &cache, &error) && grammar_cache_get(cache, &sources[0], &used, &error));
+    cr_assert(grammar_cache_get(cache, &sources[1], &other, &error));
+    cr_assert(grammar_cache_get(cache, &sources[1], &again, &error));
+    cr_expect_eq(again, other, "both fit");
+    grammar_release(again);
+    use(used);
+    cr_assert(grammar_cache_get(cache, &sources[0], &again, &error));
+    cr_expect_eq(again, used, "what is asked for stays");
+    grammar_release(again);
+    cr_assert(grammar_cache_get(cache, &sources[1], &again, &error));
+    cr_expect_neq(again, other, "the other one had to go");
+    grammar_release(again);
+    grammar_release(other);
+    grammar_release(used);
+    grammar_cache_free(cache);
     token_rig_free(&rig);
 }
 
@@ -123,6 +160,8 @@ static void check_failures(ErrorCode code, uint64_t failure_usec, bool is_rememb
 Test(grammar_cache, what_a_text_is_to_blame_for_is_remembered_for_a_while)
 {
     check_failures(ERR_SCHEMA, 60000000, true);
+    check_failures(ERR_UNSUPPORTED, 60000000, true);
+    check_failures(ERR_INVALID, 60000000, true);
     check_failures(ERR_TOO_LARGE, 60000000, true);
     check_failures(ERR_TOO_LARGE, 0, false);
     check_failures(ERR_NO_MEMORY, 60000000, false);
@@ -164,6 +203,28 @@ Test(grammar_cache, compiling_ends_when_nobody_waits_for_it)
     grammar_release(grammar);
     grammar_cache_free(cache);
     token_rig_free(&rig);
+}
+
+/* The builder's time is over at once: whoever tries something in it has no time of his own, and a try says so. */
+Test(grammar_cache, time_is_shared_and_a_try_may_be_too_short)
+{
+    GrammarBuilder *whole, *part;
+    Error error;
+    cr_assert(grammar_builder_new(&whole, &error));
+    whole->deadline_cpu_usec = 0;
+    cr_assert(grammar_builder_new_within(whole, &part, &error));
+    cr_expect_not(grammar_in_time(part, &error));
+    cr_expect_eq(error.code, ERR_TOO_LARGE);
+    cr_expect(strstr(error.text, "more than 3 s") != NULL, "%s", error.text);
+    grammar_builder_free(part);
+    grammar_builder_try(whole);
+    cr_expect_gt(whole->deadline_cpu_usec, 0);
+    whole->deadline_cpu_usec = 0;
+    cr_assert(grammar_builder_new_within(whole, &part, &error));
+    cr_expect_not(grammar_in_time(part, &error));
+    cr_expect_eq(error.code, ERR_BUSY);
+    grammar_builder_free(part);
+    grammar_builder_free(whole);
 }
 
 Test(grammar_cache, who_tries_something_has_the_time_that_is_left)

@@ -2,6 +2,7 @@
 #include "tests/support/server_fixture.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/server_state.h"
 #include "tests/support/tiny_model.h"
 
 #include <pthread.h>
@@ -109,6 +110,9 @@ static void *run(void *arg)
     WorkerParams worker = {.max_queue = fixture->options.max_queue, .session_dir = fixture->options.session_dir};
     if (!fixture->options.loading)
         need(server_attach(fixture->server, &fixture->model, &worker, &error), "attach", &error);
+    static CompileWait others;
+    for (int i = 0; fixture->options.compiles_never && i < COMPILE_PLACES; i++)
+        fixture->server->to_compile.running[i] = &others;
     atomic_store(&fixture->port, server_port(fixture->server));
     uv_run(&fixture->loop, UV_RUN_DEFAULT);
     uv_close((uv_handle_t *)&fixture->command, NULL);

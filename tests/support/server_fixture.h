@@ -20,6 +20,7 @@ typedef struct FixtureOptions {
     const char *session_dir;
     LogLevel log_level;
     bool loading;        /* no model is attached */
+    bool compiles_never; /* all places for that are taken, for ever */
     const char *chat;    /* of the tiny model; NULL: its default */
     ServerParams params; /* from fixture_defaults */
 } FixtureOptions;

@@ -67,6 +67,13 @@ static bool write_body(const CallWriter *writer, const CallTool *tool, GrammarNo
     return ok;
 }
 
+/* Not the schema's own fault, or one that no other schema would mend. */
+static bool ends_all(ErrorCode code)
+{
+    return code == ERR_NO_MEMORY || code == ERR_UNSUPPORTED || code == ERR_BUSY || code == ERR_CANCELLED ||
+           code == ERR_DEADLINE;
+}
+
 /*
  * What a lenient tool's schema may fail at does not spoil the builder: it is tried in another one. A key that cannot be
  * written fails for good: the tool could never be called with it.
@@ -78,7 +85,7 @@ static bool can_write(const CallWriter *writer, const CallTool *tool, bool *ret_
     if (!grammar_builder_new_within(writer->builder, &own.builder, writer->error)) return false;
     *ret_can = write_body(&own, tool, &node) && grammar_is_sound(own.builder, writer->error);
     grammar_builder_free(own.builder);
-    return *ret_can || (writer->error->code != ERR_NO_MEMORY && writer->error->code != ERR_UNSUPPORTED);
+    return *ret_can || !ends_all(writer->error->code);
 }
 
 static bool refuse_tool(const CallWriter *writer, const CallTool *tool)

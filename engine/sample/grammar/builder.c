@@ -42,6 +42,7 @@ bool grammar_builder_new_within(const GrammarBuilder *other, GrammarBuilder **re
 {
     if (!grammar_builder_new(ret_builder, error)) return false;
     (*ret_builder)->deadline_cpu_usec = other->deadline_cpu_usec;
+    (*ret_builder)->is_try = other->is_try;
     grammar_builder_watch(*ret_builder, other->cancelled, other->deadline_usec);
     return true;
 }
@@ -52,14 +53,21 @@ void grammar_builder_watch(GrammarBuilder *builder, const atomic_bool *cancelled
     builder->deadline_usec = deadline_usec;
 }
 
+void grammar_builder_try(GrammarBuilder *builder)
+{
+    builder->is_try = true;
+    builder->deadline_cpu_usec = cpu_usec() + GRAMMAR_TRY_CPU_USEC;
+}
+
 bool grammar_in_time(const GrammarBuilder *builder, Error *error)
 {
     if (builder->cancelled && atomic_load_explicit(builder->cancelled, memory_order_relaxed))
         return error_set(error, ERR_CANCELLED, "nobody waits for this grammar any more");
     if (builder->deadline_usec && clock_now_usec() > builder->deadline_usec)
         return error_set(error, ERR_DEADLINE, "the request's time was over before its grammar was compiled");
-    return cpu_usec() <= builder->deadline_cpu_usec ||
-           error_set(error, ERR_TOO_LARGE, "compiling takes more than %d s", GRAMMAR_MAX_CPU_USEC / 1000000);
+    if (cpu_usec() <= builder->deadline_cpu_usec) return true;
+    if (builder->is_try) return error_set(error, ERR_BUSY, "compiling takes more than a try");
+    return error_set(error, ERR_TOO_LARGE, "compiling takes more than %d s", GRAMMAR_MAX_CPU_USEC / 1000000);
 }
 
 void grammar_builder_free(GrammarBuilder *builder)

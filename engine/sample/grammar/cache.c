@@ -9,7 +9,6 @@
 
 typedef struct Entry {
     GrammarKey key;
-    size_t n_bytes;
     Grammar *grammar; /* NULL: the place is free */
     uint64_t used;
 } Entry;
@@ -25,7 +24,6 @@ struct GrammarCache {
     pthread_mutex_t lock; /* of all that follows */
     GrammarVocab *vocab;
     Entry entries[GRAMMAR_CACHE_MAX_GRAMMARS];
-    size_t n_bytes;
     uint64_t clock;
     Failure failures[GRAMMAR_CACHE_MAX_FAILURES];
     uint32_t next_failure;
@@ -41,10 +39,9 @@ bool grammar_cache_new(const GrammarCacheParams *params, GrammarCache **ret_cach
     return true;
 }
 
-static void drop(GrammarCache *cache, Entry *entry)
+static void drop(Entry *entry)
 {
     if (!entry->grammar) return;
-    cache->n_bytes -= entry->n_bytes;
     grammar_release(entry->grammar);
     *entry = (Entry){0};
 }
@@ -52,7 +49,7 @@ static void drop(GrammarCache *cache, Entry *entry)
 void grammar_cache_free(GrammarCache *cache)
 {
     if (!cache) return;
-    for (size_t i = 0; i < GRAMMAR_CACHE_MAX_GRAMMARS; i++) drop(cache, &cache->entries[i]);
+    for (size_t i = 0; i < GRAMMAR_CACHE_MAX_GRAMMARS; i++) drop(&cache->entries[i]);
     grammar_vocab_free(cache->vocab);
     pthread_mutex_destroy(&cache->lock);
     free(cache);
@@ -93,38 +90,55 @@ static Entry *oldest(GrammarCache *cache)
     return found;
 }
 
-static Entry *oldest_taken(GrammarCache *cache)
+/* The one used least but for that one; NULL: there is no other. */
+static Entry *oldest_besides(GrammarCache *cache, const Entry *that)
 {
     Entry *found = NULL;
     for (size_t i = 0; i < GRAMMAR_CACHE_MAX_GRAMMARS; i++) {
         Entry *entry = &cache->entries[i];
-        if (entry->grammar && (!found || entry->used < found->used)) found = entry;
+        if (entry->grammar && entry != that && (!found || entry->used < found->used)) found = entry;
     }
     return found;
+}
+
+/* What they take changes as their matchers run. */
+static size_t count_bytes(const GrammarCache *cache)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < GRAMMAR_CACHE_MAX_GRAMMARS; i++)
+        if (cache->entries[i].grammar) n += grammar_size_bytes(cache->entries[i].grammar);
+    return n;
+}
+
+/* Others make room for this one. */
+static void make_room(GrammarCache *cache, const Entry *entry)
+{
+    Entry *other;
+    while (count_bytes(cache) > cache->params.max_bytes && (other = oldest_besides(cache, entry))) drop(other);
 }
 
 /* What another thread has kept meanwhile takes the place of *grammar. */
 static void keep(GrammarCache *cache, const GrammarKey *key, Grammar **grammar)
 {
-    size_t n_bytes = grammar_size_bytes(*grammar), max_bytes = cache->params.max_bytes;
     const Entry *same = find(cache, key);
     if (same) {
         grammar_release(*grammar);
         *grammar = grammar_take(same->grammar);
         return;
     }
-    if (n_bytes > max_bytes) return;
-    while (cache->n_bytes > max_bytes - n_bytes) drop(cache, oldest_taken(cache));
+    if (grammar_size_bytes(*grammar) > cache->params.max_bytes) return;
     Entry *entry = oldest(cache);
-    drop(cache, entry);
-    *entry = (Entry){*key, n_bytes, grammar_take(*grammar), ++cache->clock};
-    cache->n_bytes += n_bytes;
+    drop(entry);
+    *entry = (Entry){*key, grammar_take(*grammar), ++cache->clock};
+    make_room(cache, entry);
 }
 
 /* What the text is to blame for, in the place of the oldest failure. */
 static void keep_failure(GrammarCache *cache, const GrammarKey *key, const Error *error)
 {
-    if (error->code != ERR_SCHEMA && error->code != ERR_TOO_LARGE) return;
+    static const bool is_of_text[ERR_COUNT] = {
+        [ERR_INVALID] = true, [ERR_UNSUPPORTED] = true, [ERR_TOO_LARGE] = true, [ERR_SCHEMA] = true};
+    if (!is_of_text[error->code]) return;
     cache->failures[cache->next_failure++ % GRAMMAR_CACHE_MAX_FAILURES] =
         (Failure){*key, *error, clock_now_usec() + cache->params.failure_usec};
 }
@@ -152,6 +166,7 @@ static bool look_up(GrammarCache *cache, const GrammarKey *key, Grammar **ret_gr
     Entry *entry = find(cache, key);
     const Failure *failure = entry ? NULL : find_failure(cache, key);
     if (entry) *ret_grammar = grammar_take(entry->grammar);
+    if (entry) make_room(cache, entry);
     if (failure) {
         *error = failure->error;
         ok = false;
@@ -168,6 +183,7 @@ static bool build(const GrammarCache *cache, const GrammarSource *source, Gramma
     GrammarNode root;
     if (!grammar_builder_new(&builder, error)) return false;
     grammar_builder_watch(builder, source->cancelled, source->deadline_usec);
+    if (source->is_try) grammar_builder_try(builder);
     bool ok = source->build(source, builder, &root, error) &&
               grammar_compile(builder, root, cache->vocab, ret_grammar, error);
     grammar_builder_free(builder);
@@ -185,6 +201,7 @@ bool grammar_cache_get(GrammarCache *cache, const GrammarSource *source, Grammar
     }
     if (!grammar) {
         bool ok = build(cache, source, &grammar, error);
+        if (source->ret_is_new) *source->ret_is_new = true;
         pthread_mutex_lock(&cache->lock);
         if (ok)
             keep(cache, &key, &grammar);

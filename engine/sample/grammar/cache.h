@@ -25,7 +25,9 @@ struct GrammarSource {
     const void *arg;              /* for build */
     const atomic_bool *cancelled; /* these two end compiling: grammar_builder_watch */
     uint64_t deadline_usec;
+    bool is_try;             /* it has GRAMMAR_TRY_CPU_USEC: ERR_BUSY when that is not enough */
     GrammarKey *ret_unknown; /* not NULL: what is not known is not built, but fails with ERR_BUSY and its key */
+    bool *ret_is_new;        /* not NULL: set when it was built, well or not */
 };
 
 typedef struct GrammarCacheParams {

@@ -51,14 +51,21 @@ bool grammar_compile(GrammarBuilder *builder, GrammarNode root, const GrammarVoc
         return false;
     }
     grammar->start = grammar->automaton.starts[rule];
+    atomic_init(&grammar->run_bytes, 0);
     bool ok = copy_notes(grammar, builder, error) && run_init(&grammar->run, &grammar->automaton, vocab, error) &&
               (!vocab || mask_warm(&grammar->run, builder, error));
     if (!ok) {
         grammar_release(grammar);
         return false;
     }
+    grammar_weigh(grammar);
     *ret_grammar = grammar;
     return true;
+}
+
+void grammar_weigh(Grammar *grammar)
+{
+    atomic_store_explicit(&grammar->run_bytes, run_size_bytes(&grammar->run), memory_order_relaxed);
 }
 
 Grammar *grammar_take(Grammar *grammar)
@@ -90,7 +97,7 @@ const GrammarNote *grammar_notes(const Grammar *grammar, uint32_t *ret_n)
 size_t grammar_size_bytes(const Grammar *grammar)
 {
     return sizeof *grammar + grammar->note_bytes + automaton_size_bytes(&grammar->automaton) +
-           run_max_bytes(grammar->vocab);
+           atomic_load_explicit(&grammar->run_bytes, memory_order_relaxed);
 }
 
 uint32_t grammar_n_states(const Grammar *grammar)

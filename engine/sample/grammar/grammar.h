@@ -18,6 +18,7 @@ enum {
     GRAMMAR_MAX_STATES = 1 << 17,   /* of the automata of all rules */
     GRAMMAR_MAX_STEPS = 8000000,    /* of compiling */
     GRAMMAR_MAX_CPU_USEC = 3000000, /* of the thread, from the builder to the compiled grammar */
+    GRAMMAR_TRY_CPU_USEC = 150000,  /* the same, of a try */
     GRAMMAR_MAX_DEPTH = 200,        /* of nodes in nodes within a rule; rules in rules have no such limit */
     GRAMMAR_MAX_BYTES = 64 << 20,   /* of a builder */
     GRAMMAR_MAX_PLACE_BYTES = 160,
@@ -42,6 +43,8 @@ void grammar_builder_free(GrammarBuilder *builder); /* and all its nodes; NULL i
  * ERR_DEADLINE when the clock is behind deadline_usec (0: never).
  */
 void grammar_builder_watch(GrammarBuilder *builder, const atomic_bool *cancelled, uint64_t deadline_usec);
+/* The time is short from here on; when it is over, compiling fails with ERR_BUSY. */
+void grammar_builder_try(GrammarBuilder *builder);
 /* false: the time is over (ERR_TOO_LARGE), or nobody wants it any more. Asks the system: not for each byte. */
 LW_CHECK bool grammar_in_time(const GrammarBuilder *builder, Error *error);
 /* Where in its source the author is; errors from here on begin with it: "rule 'x', offset 12", "#/properties/a". */
@@ -134,5 +137,5 @@ Grammar *grammar_take(Grammar *grammar);
 void grammar_release(Grammar *grammar);                    /* NULL is fine */
 const GrammarVocab *grammar_vocab(const Grammar *grammar); /* NULL: none */
 const GrammarNote *grammar_notes(const Grammar *grammar, uint32_t *ret_n);
-size_t grammar_size_bytes(const Grammar *grammar); /* with all that its matchers may come to remember */
+size_t grammar_size_bytes(const Grammar *grammar); /* with what its matchers have come to remember; any thread */
 uint32_t grammar_n_states(const Grammar *grammar);

@@ -71,6 +71,7 @@ struct GrammarBuilder {
     GrammarNote *notes; /* [n_notes] */
     uint32_t n_notes, max_notes;
     uint64_t deadline_cpu_usec;
+    bool is_try;
     const atomic_bool *cancelled; /* or NULL */
     uint64_t deadline_usec;       /* of the clock; 0: none */
 };

@@ -83,6 +83,7 @@ void matcher_free(GrammarMatcher *matcher)
 {
     if (!matcher) return;
     run_leave(&matcher->at);
+    grammar_weigh(matcher->grammar);
     grammar_release(matcher->grammar);
     free(matcher);
 }
@@ -182,5 +183,7 @@ bool matcher_mask(GrammarMatcher *matcher, const uint64_t **ret_words, uint32_t 
 {
     MaskWish wish = {ret_words, ret_n};
     if (!matcher->grammar->vocab) return error_set(error, ERR_INTERNAL, "a mask without a vocabulary");
-    return try_step(&matcher->grammar->run, &matcher->at, step_mask, &wish, error);
+    bool ok = try_step(&matcher->grammar->run, &matcher->at, step_mask, &wish, error);
+    grammar_weigh(matcher->grammar);
+    return ok;
 }

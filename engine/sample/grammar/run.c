@@ -44,20 +44,22 @@ bool run_init(Run *run, const Automaton *automaton, const GrammarVocab *vocab, E
     return true;
 }
 
-/* An id table doubles when half of it is used. */
-static size_t id_table_max_bytes(size_t n_ids)
+static size_t id_table_bytes(const IdTable *table)
 {
-    return 4 * n_ids * sizeof(uint32_t);
+    return table->n_slots * sizeof *table->ids;
 }
 
-size_t run_max_bytes(const GrammarVocab *vocab)
+size_t run_size_bytes(const Run *run)
 {
-    size_t tables = MAX_STACKS * (sizeof(Stack) + sizeof(uint32_t)) + MAX_SPOTS * sizeof(Spot) +
-                    MAX_MEMBERS * sizeof(uint32_t) + MAX_ROW_BYTES + id_table_max_bytes(MAX_STACKS) +
-                    id_table_max_bytes(MAX_SPOTS);
-    if (!vocab) return tables;
-    return tables + RUN_MAX_TOP_BYTES + MAX_STACKS * sizeof(TopMask) + id_table_max_bytes(MAX_STACKS) +
-           (RUN_MASK_SLOTS + 1) * vocab->n_words * sizeof(uint64_t) + ((size_t)vocab->max_depth + 1) * sizeof(uint32_t);
+    const Masks *masks = &run->masks;
+    size_t n_words = run->vocab ? run->vocab->n_words : 0;
+    size_t row_bytes = run->automaton ? run->automaton->n_classes * sizeof *run->rows : 0;
+    return run->max_stacks * sizeof *run->stacks + run->max_spots * sizeof *run->spots +
+           run->max_members * sizeof *run->members + run->max_rows * row_bytes + run->max_marks * sizeof *run->marks +
+           id_table_bytes(&run->by_stack) + id_table_bytes(&run->by_spot) + id_table_bytes(&masks->by_stack) +
+           masks->max_tops * sizeof *masks->tops + masks->top_bytes +
+           (masks->slots ? RUN_MASK_SLOTS * n_words * sizeof *masks->slots : 0) +
+           (run->vocab ? ((size_t)run->vocab->max_depth + 1) * sizeof *masks->path : 0);
 }
 
 static void masks_done(Masks *masks)

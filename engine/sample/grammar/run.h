@@ -82,8 +82,8 @@ typedef struct Run {
 
 LW_CHECK bool run_init(Run *run, const Automaton *automaton, const GrammarVocab *vocab, Error *error);
 void run_done(Run *run);
-/* What its tables may grow to. */
-size_t run_max_bytes(const GrammarVocab *vocab);
+/* What its tables take. */
+size_t run_size_bytes(const Run *run);
 void run_join(Run *run, RunUser *user, uint32_t spot);
 void run_leave(RunUser *user);
 
