@@ -95,8 +95,13 @@ typedef struct Command {
     };
 } Command;
 
-/* TOOL_CALLS: stopped after calls; the loop's name for it. */
-typedef enum FinishReason { FINISH_STOP, FINISH_LENGTH, FINISH_TOOL_CALLS, FINISH_REASONS } FinishReason;
+typedef enum FinishReason {
+    FINISH_STOP,
+    FINISH_LENGTH,
+    FINISH_GRAMMAR,    /* cut: the grammar could not be followed any further */
+    FINISH_TOOL_CALLS, /* stopped after calls; the loop's name for it */
+    FINISH_REASONS
+} FinishReason;
 
 /* One generated (or, before the first, one prompt) token. */
 typedef struct EventToken {

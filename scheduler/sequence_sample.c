@@ -11,6 +11,7 @@ typedef struct Taken {
     uint32_t n;
     AnswerParts parts; /* their text */
     AnswerState state;
+    bool is_cut; /* by its grammar */
 } Taken;
 
 static bool append_token(Sequence *sequence, uint32_t id, Error *error)
@@ -55,22 +56,25 @@ static bool choose(Sequence *sequence, float *logits, SampleResult *ret_sample, 
     return sampler_pick(sampler, logits, request->want_logprobs, request->n_top_logprobs, ret_sample, error);
 }
 
-static bool take(Sequence *sequence, const SampleResult *sample, Taken *taken, Error *error)
+/* What the answer took last, with the text that it released. */
+static bool tell_token(Sequence *sequence, const SampleResult *sample, Taken *taken, Error *error)
 {
     Answer *answer = &sequence->answer;
-    EventToken *token = &taken->tokens[taken->n];
-    bool is_over;
-    if (!append_token(sequence, sample->id, error) ||
-        !guide_take(&sequence->guide, answer, sample->id, &is_over, error) ||
-        !answer_take(answer, sample->id, is_over, &taken->state, error))
-        return false;
-    *token = (EventToken){.sample = *sample, .text_bytes = (uint32_t)answer->text.n};
-    taken->n++;
+    taken->tokens[taken->n++] = (EventToken){.sample = *sample, .text_bytes = (uint32_t)answer->text.n};
     const char *text = answer->text.data;
     if (!answer->parser) answer_parts_add(&taken->parts, PART_CONTENT, text, answer->text.n);
     for (uint32_t i = 0; answer->parser && i < answer->parts.n; text += answer->parts.items[i++].n_bytes)
         answer_parts_add(&taken->parts, answer->parts.items[i].kind, text, answer->parts.items[i].n_bytes);
     return answer_parts_end(&taken->parts, error);
+}
+
+static bool take(Sequence *sequence, const SampleResult *sample, Taken *taken, Error *error)
+{
+    Answer *answer = &sequence->answer;
+    bool is_over;
+    return append_token(sequence, sample->id, error) &&
+           guide_take(&sequence->guide, answer, sample->id, &is_over, error) &&
+           answer_take(answer, sample->id, is_over, &taken->state, error) && tell_token(sequence, sample, taken, error);
 }
 
 /* Text, and its parts where the answer has a form. */
@@ -109,6 +113,24 @@ static bool post_taken(Sequence *sequence, const SequenceTools *tools, Taken *ta
     return true;
 }
 
+/*
+ * The grammar can be read in more ways than are followed, or no token goes on with it: an answer that has begun ends
+ * here, by an end token that the model did not choose. One that has not is refused.
+ */
+static bool cut(Sequence *sequence, const float *logits, Taken *taken, Error *error)
+{
+    Answer *answer = &sequence->answer;
+    SampleResult sample;
+    uint32_t id = tok_eos(answer->tokenizer);
+    bool is_of_grammar = error->code == ERR_TOO_LARGE || error->code == ERR_SCHEMA;
+    if (!is_of_grammar || !answer->n_tokens || id == TOK_NONE) return false;
+    if (!force(sequence, taken->n ? NULL : logits, id, &sample, error) || !append_token(sequence, id, error) ||
+        !answer_take(answer, id, true, &taken->state, error) || !tell_token(sequence, &sample, taken, error))
+        return false;
+    taken->is_cut = true;
+    return true;
+}
+
 bool sequence_sample(Sequence *sequence, const SequenceTools *tools, float *logits, Error *error)
 {
     enum { MAX_TEXT_BYTES = 64 << 20 };
@@ -121,10 +143,12 @@ bool sequence_sample(Sequence *sequence, const SequenceTools *tools, float *logi
         ok = choose(sequence, taken.n ? NULL : logits, &sample, error) && take(sequence, &sample, &taken, error);
     } while (ok && taken.state == ANSWER_OPEN && !request->want_logprobs && taken.n <= GUIDE_MAX_AHEAD &&
              guide_is_ahead(&sequence->guide));
-    ok = ok && post_taken(sequence, tools, &taken, error);
+    ok = (ok || cut(sequence, logits, &taken, error)) && post_taken(sequence, tools, &taken, error);
     answer_parts_done(&taken.parts);
     if (!ok) return false;
-    if (taken.state == ANSWER_STOPPED)
+    if (taken.is_cut)
+        sequence_finish(sequence, tools, FINISH_GRAMMAR);
+    else if (taken.state == ANSWER_STOPPED)
         sequence_finish(sequence, tools, FINISH_STOP);
     else if (taken.state == ANSWER_FULL)
         sequence_finish(sequence, tools, FINISH_LENGTH);

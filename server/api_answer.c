@@ -23,8 +23,10 @@ static const struct {
 
 const char *api_finish_name(FinishReason finish)
 {
-    static const char *const names[] = {
-        [FINISH_STOP] = "stop", [FINISH_LENGTH] = "length", [FINISH_TOOL_CALLS] = "tool_calls"};
+    static const char *const names[] = {[FINISH_STOP] = "stop",
+                                        [FINISH_LENGTH] = "length",
+                                        [FINISH_GRAMMAR] = "length",
+                                        [FINISH_TOOL_CALLS] = "tool_calls"};
     return names[finish];
 }
 
@@ -225,6 +227,18 @@ static void write_unconstrained(const ApiAnswer *answer, JsonOut *out)
     if (answer->n_notes) json_raw(out, "]");
 }
 
+/* Why answers are short that max_tokens did not cut. */
+static void write_cut(const ApiAnswer *answer, JsonOut *out)
+{
+    bool is_cut = false;
+    for (uint32_t i = 0; i < answer->n_choices; i++) {
+        if (answer->choices[i].finish != FINISH_GRAMMAR) continue;
+        json_rawf(out, is_cut ? ",%u" : ",\"cut_by_grammar\":[%u", i);
+        is_cut = true;
+    }
+    if (is_cut) json_raw(out, "]");
+}
+
 static void write_longwave(const ApiAnswer *answer, JsonOut *out)
 {
     json_raw(out, ",\"longwave\":{");
@@ -234,6 +248,7 @@ static void write_longwave(const ApiAnswer *answer, JsonOut *out)
     json_raw(out, ",");
     write_attention(answer, out);
     write_unconstrained(answer, out);
+    write_cut(answer, out);
     json_raw(out, "}");
 }
 

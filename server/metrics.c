@@ -326,7 +326,8 @@ static void write_server(Page *page, const Metrics *metrics)
     head(page, "vllm:request_success_total", "counter", "Finished choices.");
     labelled(page, "vllm:request_success_total", "finished_reason", "stop",
              (double)(metrics->finished[FINISH_STOP] + metrics->finished[FINISH_TOOL_CALLS]));
-    labelled(page, "vllm:request_success_total", "finished_reason", "length", (double)metrics->finished[FINISH_LENGTH]);
+    labelled(page, "vllm:request_success_total", "finished_reason", "length",
+             (double)(metrics->finished[FINISH_LENGTH] + metrics->finished[FINISH_GRAMMAR]));
     single(page, "longwave_tool_calls_total", "counter", "Calls of tools in finished choices.",
            (double)metrics->tool_calls);
     head(page, "longwave_requests_aborted_total", "counter", "Requests that did not come to their end, by reason.");

@@ -2,6 +2,7 @@
 """How grammars get compiled: for how long, for whom, how often; and what is told of those that are not followed."""
 import concurrent.futures
 import json
+import re
 
 import pytest
 
@@ -142,6 +143,23 @@ def test_nothing_is_left_out_where_calls_have_to_come(server, field, value):
     status, error = server.error(CHAT, {**body, "tool_choice": "required"})
     assert status == 400 and error["param"] == field and "tool_choice" in error["message"]
     assert server.post(CHAT, body)[0] == 200
+
+
+@pytest.mark.parametrize("stream", (False, True))
+def test_a_text_that_can_be_read_in_too_many_ways_is_cut(server, stream):
+    """Not an error after a 200: what was written, and word of why it ends."""
+    body = {"messages": ASK, "max_tokens": 300, "temperature": 2, "seed": 5,
+            "grammar": "root ::= s{3}\ns ::= [a-z ]{1,40} t?\nt ::= [a-y ]{1,40} s? | [b-z ]{1,40} s?"}
+    if stream:
+        frames = server.frames(CHAT, body)
+        choice, about = frames[-1]["choices"][0], frames[-1]["longwave"]
+        text = "".join(frame["choices"][0]["delta"].get("content") or "" for frame in frames)
+    else:
+        status, answer = server.post(CHAT, body)
+        assert status == 200
+        choice, about, text = answer["choices"][0], answer["longwave"], answer["choices"][0]["message"]["content"]
+    assert choice["finish_reason"] == "length" and about["cut_by_grammar"] == [0]
+    assert re.fullmatch("[a-z ]{3,300}", text)
 
 
 def test_end_tokens_within_a_grammar(server):

@@ -131,6 +131,20 @@ Test(guide, an_answer_ends_where_the_text_is_whole)
     close_world(&world);
 }
 
+/* It could be read in more ways than are followed: what was written stays, and the answer says that it was cut. */
+Test(guide, an_ambiguous_text_is_cut)
+{
+    World world = open_world(NULL, "root ::= s{3}\ns ::= [a-z ]{1,40} t?\nt ::= [a-y ]{1,40} s? | [b-z ]{1,40} s?");
+    for (uint32_t seed = 1; seed <= 3; seed++) {
+        const ChoiceRecord *choice = run_one(&world, follow(&world, seed, seed));
+        cr_expect_eq(choice->finish, FINISH_GRAMMAR, "%s", choice->text);
+        cr_expect_gt(choice->n_text, 5);
+        cr_expect_eq(choice->ids[choice->n_tokens - 1], tok_eos(engine_tokenizer(world.rig->engine)));
+        cr_expect_eq(strspn(choice->text, "abcdefghijklmnopqrstuvwxyz "), choice->n_text, "%s", choice->text);
+    }
+    close_world(&world);
+}
+
 Test(guide, tokens_without_text_come_by_their_ids)
 {
     char gbnf[96];
