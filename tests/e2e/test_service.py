@@ -61,10 +61,8 @@ def test_a_passed_socket_states_and_watchdog(tiny_path, tmp_path):
         assert ready == b"READY=1\nSTATUS=serving 'tiny'" and not any(b"READY" in state for state in before)
         server = longwave_server.Server.attach(process, port)
         assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 2})[0] == 200
-        began = time.monotonic()
         for _ in range(5):
             assert notify.recv(1000).startswith((b"WATCHDOG=1", b"STATUS="))
-        assert time.monotonic() - began < 2
         assert server.stop() == 0
         assert all(state.startswith((b"WATCHDOG=1", b"STATUS=")) for state in wait_state(notify, b"STOPPING=1")[:-1])
 
