@@ -2,7 +2,8 @@
 /*
  * usage: grammar_mask MODEL|N
  * What masks cost with the vocabulary of a model file, or one of N tokens made from a seed: a text of each grammar is
- * taken token by token, the first time and again. One line for each grammar, and a last one: median microseconds a
+ * taken token by token, the first time and again; what the grammar holds then, by its own count and by the allocator's.
+ * One line for each grammar, and a last one: median microseconds a
  * token (mask and step), first times alone, and the longest compilation in milliseconds.
  */
 #include "engine/sample/grammar/gbnf.h"
@@ -10,6 +11,7 @@
 #include "engine/sample/grammar/vocab.h"
 #include "engine/sample/schema/schema.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +231,7 @@ static double run_case(size_t i, const GrammarVocab *vocab, Costs *all)
     Error error;
     static Costs cold, warm;
     cold.n = warm.n = 0;
+    size_t held = mallinfo2().uordblks + mallinfo2().hblkhd;
     double begin = now_usec();
     if (!grammar_builder_new(&builder, &error) || !read_case(builder, cases[i].grammar, &root, &error) ||
         !grammar_compile(builder, root, vocab, &grammar, &error))
@@ -237,11 +240,13 @@ static double run_case(size_t i, const GrammarVocab *vocab, Costs *all)
     grammar_builder_free(builder);
     take_text(grammar, vocab, cases[i].text, &cold);
     take_text(grammar, vocab, cases[i].text, &warm);
+    held = mallinfo2().uordblks + mallinfo2().hblkhd - held;
     for (uint32_t j = 0; j < cold.n && all->n < MAX_STEPS; j++) all->usec[all->n++] = cold.usec[j];
     printf("%-15s %5u states, compiled in %6.2f ms; %3u tokens, first: median %6.2f us, p99 %8.2f, most %8.2f; again: "
-           "median %5.2f, most %7.2f\n",
+           "median %5.2f, most %7.2f; holds %zu KiB, %zu allocated\n",
            cases[i].name, grammar_n_states(grammar), compile_ms, cold.n, quantile(&cold, 0.5), quantile(&cold, 0.99),
-           quantile(&cold, 1), quantile(&warm, 0.5), quantile(&warm, 1));
+           quantile(&cold, 1), quantile(&warm, 0.5), quantile(&warm, 1), grammar_size_bytes(grammar) / 1024,
+           held / 1024);
     grammar_release(grammar);
     return compile_ms;
 }
