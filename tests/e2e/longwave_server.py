@@ -77,7 +77,7 @@ class Server:
     def stop(self):
         self.process.terminate()
         try:
-            return self.process.wait(20)
+            return self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise

@@ -79,7 +79,7 @@ class Crowd:
     def ask(self, name, body, path=COMPLETIONS):
         def run():
             s = self.server.open_post(path, {**body, **({"stream": True} if path == COMPLETIONS else {})})
-            self.answers[name] = read_to_end(s, 120)
+            self.answers[name] = read_to_end(s, 600)
             s.close()
         self.threads.append(threading.Thread(target=run))
         self.threads[-1].start()
@@ -97,7 +97,7 @@ def mixed_crowd(server):
         crowd.ask(f"long answer {i}", {"prompt": TEXT[i:i + 100], "max_tokens": 900, "ignore_eos": True, "cache_salt": str(i)})
         if i < 3:  # who came first never gives way
             server.wait_metric("longwave_generations_open", lambda n, wanted=i + 1: n == wanted)
-    server.wait_metric("vllm:num_preemptions_total", lambda n: n > 0, 60)
+    server.wait_metric("vllm:num_preemptions_total", lambda n: n > 0, 300)
     for i in range(4):
         crowd.ask(f"long prompt {i}", {"prompt": TEXT[i * 9:i * 9 + 800], "max_tokens": 5, "ignore_eos": True, "cache_salt": "p"})
     for i in range(3):
@@ -111,14 +111,14 @@ def mixed_server(tmp_path_factory, tmp_path):
     """Slow enough to be met in the middle; memory for four contexts."""
     model = longwave_server.make_tiny_model(tmp_path_factory.mktemp("models") / "deep.gguf", "context=4096", "layers=16")
     return longwave_server.Server(model, "--ctx", str(CONTEXT), "--host-memory", "8M", "--max-batch", "8",
-                                  "--prefill-chunk", "64", "--session-dir", str(tmp_path), "--drain-timeout", "120s")
+                                  "--prefill-chunk", "64", "--session-dir", str(tmp_path), "--drain-timeout", "600s")
 
 
 def test_a_drain_in_the_middle_of_everything(mixed_server, tmp_path):
     crowd = mixed_crowd(mixed_server)
     mixed_server.process.send_signal(signal.SIGTERM)
     answers = crowd.join()
-    assert mixed_server.process.wait(120) == 0
+    assert mixed_server.process.wait(600) == 0
     for name, answer in answers.items():
         if name.startswith("session"):
             assert answer is not None and (b'"saved":true' in answer or b'"draining"' in answer), (name, answer)
@@ -134,7 +134,7 @@ def test_a_stop_in_the_middle_of_everything(mixed_server, tmp_path):
     mixed_server.process.send_signal(signal.SIGTERM)
     mixed_server.process.send_signal(signal.SIGINT)
     answers = crowd.join()
-    assert mixed_server.process.wait(20) == 0
+    assert mixed_server.process.wait(120) == 0
     for name, answer in answers.items():
         assert answer is not None and (b"data: [DONE]" in answer or b'"error"' in answer or b'"saved":true' in answer), (name, answer)
     assert sum(b'"error"' in answer for answer in answers.values()) > 0

@@ -107,15 +107,16 @@ status_of() {
 chat() {
     local n=$1
     shift
-    box curl -sS -N --max-time 120 "$url/v1/chat/completions" -H 'Content-Type: application/json' "$@" -d '{
+    box curl -sS -N --max-time 600 "$url/v1/chat/completions" -H 'Content-Type: application/json' "$@" -d '{
         "messages": [{"role": "system", "content": "You are a helpful assistant."},
                      {"role": "user", "content": "What is the capital of France?"}],
         "temperature": 0, "max_tokens": '"$n"', "stream": '"${stream:-false}"', "ignore_eos": '"${stream:-false}"'}'
 }
 
+# The drain is as long as an answer may take on a machine that is busy with other things.
 settings() {
     printf '%s\n' '[model]' 'model = /var/lib/longwave/models/model.gguf' 'host_memory = 1G' '[server]' \
-        'session_dir = /var/lib/longwave/sessions' "$@" | box tee /etc/longwave/longwave.conf >/dev/null
+        'session_dir = /var/lib/longwave/sessions' 'drain_timeout = 600' "$@" | box tee /etc/longwave/longwave.conf >/dev/null
 }
 
 drop_in() {
