@@ -149,6 +149,7 @@ void api_metrics(Server *server, Exchange *exchange, const char *tail)
                              .n_pages = model->n_kv_pages};
     info.unix_seconds = clock_unix_seconds();
     info.start_unix = server->start_unix;
+    info.n_preparing = server->n_jobs;
     info.log_lines_lost = log_lost();
     process_stats_read(&info.process);
     if (exchange_caller(exchange)->rights & RIGHT_WATCH) info.auth = server->auth;

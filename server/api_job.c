@@ -47,7 +47,7 @@ static void job_free(ApiJob *job)
 
 static void finish(ApiJob *job)
 {
-    job->server->metrics.preparing--;
+    job->server->n_jobs--;
     job->server->metrics.unknown_fields += job->unknown_fields;
     if (job->exchange) exchange_set_owner(job->exchange, NULL, NULL);
     if (job->done)
@@ -182,7 +182,7 @@ bool api_job_start(Server *server, Exchange *exchange, void *user, bool (*run)(A
     buffer_init(&job->answer, MAX_ANSWER_BYTES);
     job->body = exchange_take_body(exchange, &job->body_bytes);
     exchange_set_owner(exchange, on_closed, job);
-    server->metrics.preparing++;
+    server->n_jobs++;
     start(job, false);
     return true;
 }

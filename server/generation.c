@@ -290,7 +290,7 @@ uint32_t generation_abort(Server *server, const Caller *caller, const char *id)
         n++;
     }
     const char *owner = caller->rights & RIGHT_ADMIN ? NULL : caller->account ? caller->account->name : "";
-    if (server->metrics.preparing) aborted_add(&server->aborted, id, owner, clock_now_usec());
+    if (server->n_jobs) aborted_add(&server->aborted, id, owner, clock_now_usec());
     return n;
 }
 

@@ -19,7 +19,7 @@ static bool is_name(const char *text)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._";
     size_t n = strspn(text, letters);
-    return n && !text[n] && n <= MAX_HOST_BYTES;
+    return n && !text[n] && n <= MAX_HOST_BYTES && text[0] != '.' && text[n - 1] != '.';
 }
 
 static bool add_name(Hosts *hosts, const char *text, Error *error)
@@ -29,9 +29,10 @@ static bool add_name(Hosts *hosts, const char *text, Error *error)
         return true;
     }
     if (!is_name(text))
-        return error_set_param(error, ERR_INVALID, "allowed_hosts",
-                               "allowed_hosts: '%.100s' is no name such as llm.example.org, without a port, and not *",
-                               text);
+        return error_set_param(
+            error, ERR_INVALID, "allowed_hosts",
+            "allowed_hosts: '%.100s' is no name such as llm.example.org, without a port or a last dot, and not *",
+            text);
     if (hosts->n == MAX_HOSTS)
         return error_set_param(error, ERR_TOO_LARGE, "allowed_hosts", "allowed_hosts has more than %d names",
                                MAX_HOSTS);

@@ -344,7 +344,7 @@ static void write_server(Page *page, const Metrics *metrics)
     single(page, "longwave_generations_open", "gauge", "Generation requests not yet answered.",
            metrics->open_generations);
     single(page, "longwave_requests_preparing", "gauge", "Requests whose body is read, tokenized or compiled.",
-           metrics->preparing);
+           page->info->n_preparing);
     single(page, "longwave_log_lines_lost_total", "counter", "Lines of the log that could not be written.",
            (double)page->info->log_lines_lost);
     single(page, "longwave_unknown_fields_total", "counter", "Request fields that are unknown and were ignored.",

@@ -55,7 +55,6 @@ typedef struct Metrics {
     uint64_t compiles; /* grammars that were compiled, or tried to the end */
     uint32_t waiting_to_compile;
     uint32_t open_generations;
-    uint32_t preparing; /* in uv's pool, or waiting to compile */
     Histogram histogram[METRICS_HISTOGRAMS];
     AttentionStats attention; /* of the decoded rows of all that is done */
     EngineStats engine;
@@ -65,6 +64,7 @@ typedef struct Metrics {
 typedef struct MetricsInfo {
     uint64_t unix_seconds;                /* now */
     uint64_t start_unix;                  /* when the server began */
+    uint32_t n_preparing;                 /* jobs in uv's pool, or waiting to compile */
     uint64_t log_lines_lost;              /* log_lost */
     const char *model, *kv_type, *device; /* label values */
     bool kv_on_gpu;

@@ -382,7 +382,7 @@ void server_free(Server *server)
     http_daemon_stop(server->http);
     server->http = NULL; /* timers go on while jobs are waited for */
     remove_socket_file(server);
-    while (server->metrics.preparing) uv_run(loop, UV_RUN_ONCE); /* jobs of clients that are gone now */
+    while (server->n_jobs) uv_run(loop, UV_RUN_ONCE); /* jobs of clients that are gone now */
     stop_worker(server);
     uv_handle_t *handles[] = {
         (uv_handle_t *)&server->wake,       (uv_handle_t *)&server->ping,       (uv_handle_t *)&server->drain,

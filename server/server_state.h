@@ -39,6 +39,7 @@ struct Server {
     Inbox inbox;
     Metrics metrics;
     Generation *generations;  /* open ones */
+    uint32_t n_jobs;          /* in uv's pool, or waiting to compile */
     uint32_t n_live;          /* requests at the engine */
     uint64_t work_since_usec; /* when n_live became 1 */
     bool has_sessions;

@@ -2,23 +2,25 @@
 // Requests to the server that this page came from.
 
 class ApiError extends Error {
-  /** status 0: there was no answer; retryAfter: seconds, 0 when not told. */
-  constructor(status, message, retryAfter = 0) {
+  /** status 0: there was no answer; retryAfter: seconds, 0 when not told; code: the API's, "" when not told. */
+  constructor(status, message, retryAfter = 0, code = "") {
     super(message);
     this.status = status;
     this.retryAfter = retryAfter;
+    this.code = code;
   }
 }
 
 async function errorOf(response) {
   const text = await response.text();
   let message = text.slice(0, 300) || response.statusText;
+  let code;
   try {
-    message = JSON.parse(text).error.message;
+    ({ message, code } = JSON.parse(text).error);
   } catch {
     // a proxy's own page: its text has to do
   }
-  return new ApiError(response.status, message, Number(response.headers.get("Retry-After")) || 0);
+  return new ApiError(response.status, message, Number(response.headers.get("Retry-After")) || 0, code);
 }
 
 /** Header values are bytes: a key goes as the UTF-8 that it is in the server's file. */

@@ -25,6 +25,11 @@ function isTurn(turn) {
   return areTexts(content, reasoning, ending) && (earlier === undefined || isTurn(earlier));
 }
 
+/** One answer before the one that is shown is kept, not those before it. */
+function withoutEarlier(turn) {
+  return turn && { ...turn, earlier: undefined };
+}
+
 const LEFT = "Cut off: the page was left.";
 const CUT_OFF = "Cut off: this is the longest answer allowed, or all that the context has room for.";
 
@@ -63,7 +68,7 @@ class Chat {
   /** What an answer that is being written leaves if it ends now: itself, the one before it, or nothing. */
   standing() {
     const { turn, earlier } = this.open;
-    if (turn.content || turn.reasoning) return [{ ...turn, longwave: undefined, ending: LEFT, earlier }];
+    if (turn.content || turn.reasoning) return [{ ...turn, longwave: undefined, ending: LEFT, earlier: withoutEarlier(earlier) }];
     return earlier ? [earlier] : [];
   }
 
@@ -199,7 +204,7 @@ class Chat {
 
   again() {
     if (this.abort || !this.isReady) return;
-    const { earlier: _, ...last } = this.removeLast();
+    const last = this.removeLast();
     this.follows = true;
     this.answer(last);
   }
@@ -292,7 +297,7 @@ class Chat {
     if (failure && !turn.content && !turn.reasoning) {
       this.takeBack(earlier);
     } else {
-      if (earlier) turn.earlier = earlier;
+      if (earlier) turn.earlier = withoutEarlier(earlier);
       this.finish(view, turn);
       this.announce(turn.ending ?? `Answer complete. ${turn.facts ? factSummary(turn.facts) : ""}`);
     }

@@ -63,7 +63,7 @@ async function copyText(text, button) {
 // ---- what outlives a reload, in this tab ----
 
 /** Where the server is: the page's own place, which a proxy may have put below a path of its own. */
-const BASE = new URL(location.pathname.replace(/\/?$/, "/"), location.origin);
+const BASE = new URL(location.pathname.replace(/^\/+/, "/").replace(/\/?$/, "/"), location.origin);
 
 /** Other servers may share the origin, behind other paths. */
 const storeName = (name) => `longwave.${name}${BASE.pathname}`;

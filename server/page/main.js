@@ -61,7 +61,7 @@ async function connect() {
     if (error.status === 401) {
       setState("wrong", "key wanted");
       askKey();
-    } else if (error.status === 403) {
+    } else if (error.code === "forbidden") {
       setState("wrong", "this key may only watch");
     } else {
       setState(error.status === 503 ? "waiting" : "wrong", error.message);

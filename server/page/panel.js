@@ -80,6 +80,7 @@ class Panel {
   /** Goes on until the page is out of sight, or may not have the metrics: then until there is another key. */
   async watch() {
     clearTimeout(this.timer);
+    this.timer = null;
     this.asksAgain = this.isAsking;
     if (document.hidden || this.isAsking) return;
     this.isAsking = true;

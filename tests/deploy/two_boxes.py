@@ -150,7 +150,8 @@ def main():
             boxes[0].end(signal.SIGKILL)  # nobody asks it at the moment: what is open would be lost with it
             after = [ask(connect(port, context), f"other{i}", i % 2 == 0) for i in range(12)]
             wrong += [a for a in after if a != expected]
-            hidden = [status_through(port, context, "/metrics", headers) for headers in ({}, {"Authorization": "Bearer k"})] == [404, 200]
+            asked = (("/metrics", {}), ("/%6detrics", {}), ("/metrics", {"Authorization": "Bearer k"}))
+            hidden = [status_through(port, context, path, headers) for path, headers in asked] == [404, 404, 200]
         finally:
             if haproxy:
                 haproxy.terminate()

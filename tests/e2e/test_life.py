@@ -106,7 +106,7 @@ def test_unix_socket(tiny_path, tmp_path):
                 continue
             with socket.socket(socket.AF_UNIX) as s:
                 s.connect(str(path))
-                s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                s.sendall(b"GET /health HTTP/1.1\r\nHost: any.name\r\nConnection: close\r\n\r\n")
                 answer = s.recv(1000)
         assert b" 200 OK" in answer
     finally:

@@ -52,7 +52,8 @@ Test(hosts, a_list_holds_everywhere_and_names_are_compared_whole)
 
 Test(hosts, mistakes_are_named)
 {
-    static const char *const wrong[] = {"llm.example.org:443", "http://a", "a/b", "*.example.org", "[::1]", "ä"};
+    static const char *const wrong[] = {"llm.example.org:443", "http://a",     "a/b", "*.example.org", "[::1]", "ä",
+                                        "llm.example.org.",    ".example.org", "."};
     Hosts *hosts;
     Error error;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -92,6 +93,16 @@ Test(hosts, a_page_of_another_name_gets_nothing_of_a_server_without_keys)
     fixture = fixture_start(&options);
     expect_status(fixture, "/v1/models", "Host: llm.example.org\r\n", 200);
     expect_status(fixture, "/v1/models", "Host: evil.com\r\n", 403);
+    fixture_stop(fixture);
+}
+
+/* Other machines know it by names that it cannot know. */
+Test(hosts, on_other_addresses_any_name_will_do)
+{
+    FixtureOptions options = fixture_defaults();
+    options.params.host = "0.0.0.0";
+    Fixture *fixture = fixture_start(&options);
+    expect_status(fixture, "/v1/models", "Host: box1:8080\r\n", 200);
     fixture_stop(fixture);
 }
 
