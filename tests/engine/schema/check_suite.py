@@ -233,8 +233,10 @@ def main():
     ended = (tally.answers + more.answers) / max(1, tally.asked + more.asked)
     print(f"beyond it: {more.accepted} of {more.schemas} schemas, {more.instances} instances, {more.samples} samples, {more.answers} "
           f"answers of {more.asked}, {more.faults} faults")
-    print(f"json_schema_suite: {tally.accepted} of {tally.schemas} schemas accepted ({share:.1%}, bar {BAR:.0%}; {tally.without_value} of "
-          f"them allow no value), {tally.instances} instances, {tally.samples} samples and {tally.answers} answers of a server (of "
+    valued = tally.accepted - tally.without_value
+    print(f"json_schema_suite: {tally.accepted} of {tally.schemas} schemas accepted ({share:.1%}, bar {BAR:.0%}); {tally.without_value} of "
+          f"them allow no value, which a server refuses: without these {valued} of {tally.schemas} ({valued / tally.schemas:.1%}); "
+          f"{tally.instances} instances, {tally.samples} samples and {tally.answers} answers of a server (of "
           f"{tally.asked} asked for) with {tally.faults} faults, bar 0")
     faults = tally.faults + more.faults + (more.accepted < more.schemas) + crashed + (server is not None and ended < ENDED)
     return 0 if share >= BAR and not faults else 1
