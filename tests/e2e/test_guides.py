@@ -49,6 +49,24 @@ def test_who_asks_for_the_same_waits_for_one_compilation(server):
     assert server.metric(COMPILES) == before + 1
 
 
+def test_thirty_tool_sets_in_turn_compile_once_each(server):
+    """They are small: the kept ones are limited by their number alone."""
+    sets = [{"messages": ASK, "max_tokens": 1, "tool_choice": "required", "tools": [tool(f"kept{i}x{j}", {
+        "type": "object", "properties": {"text": {"type": "string"}, f"n{i}": {"type": "integer"}}}) for j in range(3)]} for i in range(30)]
+    before = server.metric(COMPILES)
+    for _ in range(2):
+        assert {server.post(CHAT, one)[0] for one in sets} == {200}
+    assert server.metric(COMPILES) == before + len(sets)
+
+
+def test_what_is_not_supported_is_not_tried_again(server):
+    ask = {"messages": ASK, "tool_choice": "required", "tools": [tool("f", LENIENT)]}
+    before = server.metric(COMPILES)
+    first = server.error(CHAT, ask)
+    assert first[0] == 400 and "uniqueItems" in first[1]["message"]
+    assert server.error(CHAT, ask) == first and server.metric(COMPILES) == before + 1
+
+
 def test_what_is_too_much_is_not_tried_again(server):
     too_much, before = asking(automaton(TOO_MANY, "t")), server.metric(COMPILES)
     first = server.error(CHAT, too_much)
