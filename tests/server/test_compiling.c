@@ -22,7 +22,7 @@ static Fixture *start(void)
 static int n_waiting(Fixture *fixture)
 {
     Buffer in;
-    http_ask(fixture_port(fixture), "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &in);
+    http_ask(fixture_port(fixture), "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", &in);
     const char *line = strstr(in.data, "\nlongwave_grammar_compiles_waiting{");
     cr_assert_not_null(line);
     int n = atoi(strchr(line, ' ') + 1);
