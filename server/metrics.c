@@ -376,7 +376,7 @@ static void write_attention(Page *page, const AttentionStats *attention)
     head(page, "longwave_attention_stage_refreshes_total", "counter",
          "Lists for which this stage of their selection was run.");
     for (int i = 0; i < SELECT_MAX_STAGES; i++) {
-        char stage[8];
+        char stage[12];
         snprintf(stage, sizeof stage, "%d", i);
         labelled(page, "longwave_attention_stage_refreshes_total", "stage", stage, (double)attention->n_refreshes[i]);
     }

@@ -191,7 +191,7 @@ Test(token_memory, it_forgets_what_was_not_used_longest)
 /* Many choices of one prompt are all known, the newest of more than enough. */
 Test(token_memory, one_context_has_so_many_answers)
 {
-    char text[16], prompt[120];
+    char text[24], prompt[120];
     TokenRig rig = token_rig_new(1 << 20, 1 << 16);
     for (int twice = 0; twice < 2; twice++)
         for (int i = 0; i < 100; i++) {

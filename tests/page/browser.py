@@ -80,7 +80,7 @@ class Browser:
     def press(self, key):
         self.driver.switch_to.active_element.send_keys(key)
 
-    def until(self, test, what, seconds=60):
+    def until(self, test, what, seconds=300):
         WebDriverWait(self.driver, seconds, 0.05).until(lambda _: test(), f"no {what}")
 
     def ask(self, words):
