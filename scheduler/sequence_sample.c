@@ -122,7 +122,7 @@ static bool cut(Sequence *sequence, const float *logits, Taken *taken, Error *er
     Answer *answer = &sequence->answer;
     SampleResult sample;
     uint32_t id = tok_eos(answer->tokenizer);
-    bool is_of_grammar = error->code == ERR_TOO_LARGE || error->code == ERR_SCHEMA;
+    bool is_of_grammar = sequence->guide.matcher && (error->code == ERR_TOO_LARGE || error->code == ERR_SCHEMA);
     if (!is_of_grammar || !answer->n_tokens || id == TOK_NONE) return false;
     if (!force(sequence, taken->n ? NULL : logits, id, &sample, error) || !append_token(sequence, id, error) ||
         !answer_take(answer, id, true, &taken->state, error) || !tell_token(sequence, &sample, taken, error))

@@ -492,8 +492,12 @@ uint64_t exchange_peer(const Exchange *exchange)
     uint64_t network = 0;
     if (!address) return 0;
     if (address->sa_family == AF_INET) return ((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr;
-    if (address->sa_family == AF_INET6)
-        memcpy(&network, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, sizeof network);
+    if (address->sa_family != AF_INET6) return 0;
+    const struct in6_addr *full = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(full)) /* its IPv4 address stands behind 12 bytes that all of them share */
+        memcpy(&network, full->s6_addr + 12, 4);
+    else
+        memcpy(&network, full, sizeof network);
     return network;
 }
 

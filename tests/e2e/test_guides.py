@@ -19,7 +19,7 @@ def automaton(n, salt):
         f"p{i}": {"allOf": [{"pattern": f"^(a|b)*a(a|b){{10}}c{salt}{i}"}, {"pattern": f"(b|a){{9}}c{salt}{i}$"}]} for i in range(n)}}
 
 
-# More of these than a grammar may have states: too much on a machine of any speed.
+# A schema of so many is longer than a grammar may be: too much on a machine of any speed.
 TOO_MANY = 400
 
 
