@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/hosts.h"
+#include "server/name_list.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_HOSTS = 64, MAX_HOST_BYTES = 253 };
+enum { MAX_HOST_BYTES = 253 };
 
 struct Hosts {
-    bool all;
-    size_t n;
-    char *text; /* what the names point into */
-    const char *names[MAX_HOSTS];
+    NameList names;
 };
 
 static bool is_name(const char *text)
@@ -22,38 +20,16 @@ static bool is_name(const char *text)
     return n && !text[n] && n <= MAX_HOST_BYTES && text[0] != '.' && text[n - 1] != '.';
 }
 
-static bool add_name(Hosts *hosts, const char *text, Error *error)
-{
-    if (!strcmp(text, "*")) {
-        hosts->all = true;
-        return true;
-    }
-    if (!is_name(text))
-        return error_set_param(
-            error, ERR_INVALID, "allowed_hosts",
-            "allowed_hosts: '%.100s' is no name such as llm.example.org, without a port or a last dot, and not *",
-            text);
-    if (hosts->n == MAX_HOSTS)
-        return error_set_param(error, ERR_TOO_LARGE, "allowed_hosts", "allowed_hosts has more than %d names",
-                               MAX_HOSTS);
-    hosts->names[hosts->n++] = text;
-    return true;
-}
+static const NameListKind kind = {"allowed_hosts", "name", "llm.example.org, without a port or a last dot", is_name};
 
 bool hosts_new(const char *list, Hosts **ret_hosts, Error *error)
 {
     Hosts *hosts = calloc(1, sizeof *hosts);
-    if (hosts) hosts->text = strdup(list ? list : "");
-    if (!hosts || !hosts->text) {
-        free(hosts);
-        return error_set(error, ERR_NO_MEMORY, "no memory for allowed_hosts");
+    if (!hosts) return error_set(error, ERR_NO_MEMORY, "no memory for allowed_hosts");
+    if (!name_list_read(&hosts->names, &kind, list, error)) {
+        hosts_free(hosts);
+        return false;
     }
-    char *rest = NULL;
-    for (char *one = strtok_r(hosts->text, ", ", &rest); one; one = strtok_r(NULL, ", ", &rest))
-        if (!add_name(hosts, one, error)) {
-            hosts_free(hosts);
-            return false;
-        }
     *ret_hosts = hosts;
     return true;
 }
@@ -61,7 +37,7 @@ bool hosts_new(const char *list, Hosts **ret_hosts, Error *error)
 void hosts_free(Hosts *hosts)
 {
     if (!hosts) return;
-    free(hosts->text);
+    name_list_done(&hosts->names);
     free(hosts);
 }
 
@@ -95,10 +71,7 @@ static bool is_of_this_machine(const char *name)
 bool hosts_allow(const Hosts *hosts, const char *host, bool is_guarded)
 {
     char name[MAX_HOST_BYTES + 1];
-    if (!host || hosts->all || (!hosts->n && !is_guarded)) return true;
+    if (!host || hosts->names.all || (!hosts->names.n && !is_guarded)) return true;
     if (!read_name(host, name)) return false;
-    if (is_address(name) || is_of_this_machine(name)) return true;
-    for (size_t i = 0; i < hosts->n; i++)
-        if (!strcasecmp(hosts->names[i], name)) return true;
-    return false;
+    return is_address(name) || is_of_this_machine(name) || name_list_has(&hosts->names, name);
 }
