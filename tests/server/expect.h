@@ -6,3 +6,7 @@
 
 /* The answer has the status, and the needle somewhere in it. */
 void expect_post(Fixture *fixture, const char *path, const char *body, unsigned status, const char *needle);
+/* The whole number of the first sample with this name at /metrics. */
+int read_metric(Fixture *fixture, const char *name);
+/* Until it has come to that; a minute is for ever. */
+void await_metric(Fixture *fixture, const char *name, int wanted);
