@@ -88,7 +88,7 @@ bool chat_template_try_tools(const ChatTemplate *t, ChatCallShown *ret_shown, Er
     ok = render(t, two_json, with, false, &two, ok ? error : &(Error){0}) && ok;
     shown.shows_call = shows(&call, "kEy") && (!with || count(&call, "nEeDlE") > count(&prompt, "nEeDlE"));
     shown.shows_two = shown.shows_call && shows(&two, "oThEr");
-    if (shown.shows_call && prompt.n && !strncmp(text_of(&call), text_of(&prompt), prompt.n))
+    if (shown.shows_call && prompt.n && call.n >= prompt.n && !memcmp(call.data, prompt.data, prompt.n))
         read_call(text_of(&call) + prompt.n, &shown);
     buffer_done(&prompt);
     buffer_done(&call);

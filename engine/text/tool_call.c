@@ -18,7 +18,7 @@ static ScanStep scan_text(JsonScan *scan, char byte)
 
 static bool ends_plain(char byte)
 {
-    return tool_call_is_blank(byte) || strchr(",]}", byte);
+    return tool_call_is_blank(byte) || byte == ',' || byte == ']' || byte == '}';
 }
 
 ScanStep json_scan(JsonScan *scan, char byte)

@@ -153,7 +153,7 @@ static void tell_value(ToolCall *call)
     text += n_blank;
     n -= n_blank;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if ((kinds & words[i].kind) && !strcmp(text, words[i].text)) {
+        if ((kinds & words[i].kind) && n == strlen(words[i].text) && !memcmp(text, words[i].text, n)) {
             tool_call_arguments(call, words[i].json, strlen(words[i].json));
             return;
         }

@@ -13,8 +13,9 @@ static int compare(const void *key, const void *item)
 {
     const Name *name = key;
     const char *other = ((const MemberKinds *)item)->name;
-    int order = strncmp(name->text, other, name->n);
-    return order ? order : other[name->n] ? -1 : 0;
+    size_t n_other = strlen(other);
+    int order = memcmp(name->text, other, name->n < n_other ? name->n : n_other);
+    return order ? order : (name->n > n_other) - (name->n < n_other);
 }
 
 uint32_t object_kinds_of(const ObjectKinds *object, const char *name, size_t n)

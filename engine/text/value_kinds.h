@@ -31,5 +31,5 @@ typedef struct ObjectKinds {
 #define TOOL_KEY_BARE "^[A-Za-z0-9_\\u0080-\\u{10FFFF}][A-Za-z0-9_.+\\-\\u0080-\\u{10FFFF}]{0,127}$"
 #define TOOL_KEY_TAGGED "^[^<>\\n]{1,128}$"
 
-/* name [n] without a NUL */
+/* name [n] may hold any bytes */
 uint32_t object_kinds_of(const ObjectKinds *object, const char *name, size_t n);

@@ -107,6 +107,24 @@ Test(answer_parser, keys_may_be_long)
     }
 }
 
+/* A name ends where it is said to, not at a NUL, and none is read beyond. */
+Test(answer_parser, a_nul_is_a_byte_like_another)
+{
+    static const char text[] = "<tool_call><function=weather><parameter=city\0\0\0\0\0\0\0\0\0>\n12\n</parameter>"
+                               "<parameter=ok>true\0s</parameter></function></tool_call>";
+    static const char wanted[] =
+        "weather({\"city\\u0000\\u0000\\u0000\\u0000\\u0000\\u0000\\u0000\\u0000\\u0000\": 12, "
+        "\"ok\": \"true\\u0000s\"})";
+    const AnswerCase one = {"qwen3-coder", "none", text, wanted, 0, 0};
+    AnswerStyle style;
+    AnswerPlan plan = answer_case_plan(&one, &style);
+    Buffer shown;
+    buffer_init(&shown, 1 << 16);
+    parse(&plan, text, sizeof text - 1, NULL, 0, &shown);
+    cr_expect_str_eq(shown.data, wanted);
+    buffer_done(&shown);
+}
+
 /* ---- marks that are control tokens ---- */
 
 /* A tag is text, and what opens reasoning in a channel is three tokens. */
