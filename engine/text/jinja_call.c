@@ -13,55 +13,59 @@ static bool spread_list(JinjaRun *run, const JValue *value, JList *args)
     return true;
 }
 
-static bool spread_dict(JinjaRun *run, const JValue *value, JKeyword *keywords, size_t *n)
+/* An argument may change a dictionary that another one spreads: there is no count of them before all are evaluated. */
+typedef struct KeywordList {
+    JKeyword *items; /* [n] */
+    size_t n, capacity;
+} KeywordList;
+
+static bool push_keyword(JinjaRun *run, KeywordList *list, JText name, JValue value)
+{
+    if (list->n == list->capacity) {
+        size_t capacity = list->capacity ? list->capacity * 2 : 4;
+        JKeyword *items = jinja_alloc(run, capacity, sizeof *items);
+        if (!items) return false;
+        if (list->n) memcpy(items, list->items, list->n * sizeof *items);
+        list->items = items;
+        list->capacity = capacity;
+    }
+    list->items[list->n++] = (JKeyword){.name = name, .value = value};
+    return true;
+}
+
+static bool spread_dict(JinjaRun *run, const JValue *value, KeywordList *keywords)
 {
     if (value->type != J_DICT) return jinja_fail(run, "the argument after ** must be a dictionary");
     for (size_t i = 0; i < value->dict->n; i++) {
         const JEntry *entry = &value->dict->entries[i];
         if (entry->key.type != J_TEXT) return jinja_fail(run, "keywords must be strings");
-        keywords[(*n)++] = (JKeyword){.name = *entry->key.text, .value = entry->value};
+        if (!push_keyword(run, keywords, *entry->key.text, entry->value)) return false;
     }
-    return true;
-}
-
-static bool count_keywords(JinjaRun *run, const JNode *args, JValue *spread, size_t *ret)
-{
-    *ret = 0;
-    for (const JNode *arg = args; arg; arg = arg->next) {
-        *ret += arg->type == N_KEYWORD;
-        if (arg->type != N_STAR || arg->op != OP_POW) continue;
-        if (!jinja_eval(run, arg->a, spread)) return false;
-        if (spread->type == J_DICT) *ret += spread->dict->n;
-    }
-    return true;
+    return jinja_spend(run, value->dict->n / 8);
 }
 
 bool jinja_call_args(JinjaRun *run, const JNode *args, JCall *call)
 {
-    if (!args) return true;
     JList list = {0};
-    JValue spread = {0}, value;
-    size_t n_keywords, n = 0;
-    if (!count_keywords(run, args, &spread, &n_keywords)) return false;
-    JKeyword *keywords = jinja_alloc(run, n_keywords, sizeof *keywords);
-    if (!keywords) return false;
+    KeywordList keywords = {0};
     for (const JNode *arg = args; arg; arg = arg->next) {
-        bool stars = arg->type == N_STAR && arg->op == OP_POW;
-        if (stars) {
-            if (!spread_dict(run, &spread, keywords, &n)) return false;
-            continue;
-        }
-        bool wrapped = arg->type == N_STAR || arg->type == N_KEYWORD;
-        if (!jinja_eval(run, wrapped ? arg->a : arg, &value)) return false;
-        if (arg->type == N_KEYWORD)
-            keywords[n++] = (JKeyword){.name = arg->text, .value = value};
-        else if (wrapped ? !spread_list(run, &value, &list) : !jinja_list_push(run, &list, value))
-            return false;
+        JValue value;
+        bool is_star = arg->type == N_STAR, is_keyword = arg->type == N_KEYWORD, ok;
+        if (!jinja_eval(run, is_star || is_keyword ? arg->a : arg, &value)) return false;
+        if (is_star && arg->op == OP_POW)
+            ok = spread_dict(run, &value, &keywords);
+        else if (is_star)
+            ok = spread_list(run, &value, &list);
+        else if (is_keyword)
+            ok = push_keyword(run, &keywords, arg->text, value);
+        else
+            ok = jinja_list_push(run, &list, value);
+        if (!ok) return false;
     }
     call->args = list.items;
     call->n_args = list.n;
-    call->keywords = keywords;
-    call->n_keywords = n;
+    call->keywords = keywords.items;
+    call->n_keywords = keywords.n;
     return true;
 }
 

@@ -14,7 +14,8 @@ static bool eval_const(JinjaRun *run, const JNode *node, JValue *ret)
 
 static bool eval_name(JinjaRun *run, const JNode *node, JValue *ret)
 {
-    const JValue *value = jinja_scope_find(run->scope, node->text);
+    const JValue *value;
+    if (!jinja_scope_find(run, node->text, &value)) return false;
     if (value) {
         *ret = *value;
         return true;

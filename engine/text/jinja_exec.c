@@ -46,7 +46,8 @@ bool jinja_assign(JinjaRun *run, const JNode *target, JValue value)
 {
     if (target->type == N_TUPLE) return assign_tuple(run, target, &value);
     if (target->type == N_NAME) return jinja_scope_set(run, run->scope, target->text, value);
-    const JValue *space = jinja_scope_find(run->scope, target->text);
+    const JValue *space;
+    if (!jinja_scope_find(run, target->text, &space)) return false;
     if (!space || space->type != J_NAMESPACE)
         return jinja_fail(run, "cannot assign an attribute of '%.*s', which is no namespace", (int)target->text.n,
                           target->text.data);

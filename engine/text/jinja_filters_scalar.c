@@ -52,7 +52,9 @@ static bool filter_trim(JinjaRun *run, const JCall *call, JValue *ret)
 {
     JText text, chars = {0};
     bool given = !jinja_is_missing(&call->bound[0]) && call->bound[0].type != J_NONE;
-    if (!jinja_str(run, &call->self, &text) || (given && !jinja_str(run, &call->bound[0], &chars))) return false;
+    if (!jinja_str(run, &call->self, &text) || (given && !jinja_str(run, &call->bound[0], &chars)) ||
+        !jinja_spend(run, text.n / 64 * (chars.n / 64 + 1)))
+        return false;
     return jinja_make_text(run, jinja_text_strip(text, given ? &chars : NULL, J_STRIP_LEFT | J_STRIP_RIGHT), ret);
 }
 

@@ -17,7 +17,8 @@ static bool make_range(JinjaRun *run, int64_t start, int64_t stop, int64_t step,
     list->start = start;
     list->stop = stop;
     list->step = step;
-    for (; list->n < n; list->n++) list->items[list->n] = jinja_int(start + (int64_t)list->n * step);
+    for (; list->n < n; list->n++)
+        list->items[list->n] = jinja_int((int64_t)((uint64_t)start + list->n * (uint64_t)step));
     return jinja_spend(run, list->n / 8);
 }
 

@@ -96,6 +96,7 @@ static bool partition(JinjaRun *run, const JCall *call, bool from_right, JValue 
     JText text = self_of(call), separator;
     if (!need_text(run, &call->bound[0], &separator) || !jinja_make_list(run, J_TUPLE, 3, ret)) return false;
     if (separator.n == 0) return jinja_fail(run, "empty separator");
+    if (!jinja_spend(run, (text.n / 64 + 1) * (from_right ? separator.n / 64 + 1 : 1))) return false;
     size_t at = from_right ? jinja_text_find_last(text, separator) : jinja_text_find(text, separator, 0);
     JText parts[3] = {text, {.data = ""}, {.data = ""}};
     if (at != SIZE_MAX) {
@@ -303,7 +304,7 @@ static bool pad(JinjaRun *run, const JCall *call, bool left, bool right, char fi
     if (!optional_int(run, &call->bound[0], 0, &width) || !optional_text(run, &call->bound[1], &filler, &given))
         return false;
     if (jinja_char_count(filler) != 1) return jinja_fail(run, "the fill must be one character");
-    int64_t missing = width - (int64_t)jinja_char_count(text);
+    int64_t missing = width > 0 ? width - (int64_t)jinja_char_count(text) : 0;
     if (missing < 0) missing = 0;
     int64_t before = !left ? 0 : !right ? missing : missing / 2 + (missing & width & 1); /* as CPython centres */
     JBuild build = {0};

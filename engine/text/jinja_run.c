@@ -36,8 +36,11 @@ bool jinja_spend(JinjaRun *run, size_t n)
     return jinja_fail(run, "the template takes too many steps");
 }
 
+enum { VARIABLES_PER_STEP = 16 };
+
 bool jinja_scope_set(JinjaRun *run, JScope *scope, JText name, JValue value)
 {
+    if (!jinja_spend(run, scope->n / VARIABLES_PER_STEP)) return false;
     for (uint32_t i = 0; i < scope->n; i++) {
         if (!jinja_text_equal(scope->variables[i].name, name)) continue;
         scope->variables[i].value = value;
@@ -55,12 +58,16 @@ bool jinja_scope_set(JinjaRun *run, JScope *scope, JText name, JValue value)
     return true;
 }
 
-const JValue *jinja_scope_find(const JScope *scope, JText name)
+bool jinja_scope_find(JinjaRun *run, JText name, const JValue **ret_value)
 {
-    for (; scope; scope = scope->parent)
-        for (uint32_t i = 0; i < scope->n; i++)
-            if (jinja_text_equal(scope->variables[i].name, name)) return &scope->variables[i].value;
-    return NULL;
+    size_t n_seen = 0;
+    *ret_value = NULL;
+    for (const JScope *scope = run->scope; scope && !*ret_value; scope = scope->parent) {
+        for (uint32_t i = 0; i < scope->n && !*ret_value; i++)
+            if (jinja_text_equal(scope->variables[i].name, name)) *ret_value = &scope->variables[i].value;
+        n_seen += scope->n;
+    }
+    return jinja_spend(run, n_seen / VARIABLES_PER_STEP);
 }
 
 bool jinja_run_new(const JinjaLimits *limits, int64_t now_unix, JinjaRun **ret_run, Error *error)

@@ -117,8 +117,10 @@ LW_CHECK bool jinja_unary(JinjaRun *run, JOp op, const JValue *a, JValue *ret);
 LW_CHECK bool jinja_compare_op(JinjaRun *run, JOp op, const JValue *a, const JValue *b, bool *ret);
 LW_CHECK bool jinja_contains(JinjaRun *run, const JValue *container, const JValue *item, bool *ret);
 
+/* Who sends a request may choose how many variables there are: looking through many of them takes steps. */
 LW_CHECK bool jinja_scope_set(JinjaRun *run, JScope *scope, JText name, JValue value);
-const JValue *jinja_scope_find(const JScope *scope, JText name);
+/* In the run's scope and those around it; *ret_value NULL: there is none. */
+LW_CHECK bool jinja_scope_find(JinjaRun *run, JText name, const JValue **ret_value);
 LW_CHECK bool jinja_eval(JinjaRun *run, const JNode *node, JValue *ret);
 /* Runs statements; *ret_flow tells of break and continue. */
 typedef enum JFlow { J_FLOW_ON, J_FLOW_BREAK, J_FLOW_CONTINUE } JFlow;

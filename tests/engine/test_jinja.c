@@ -217,6 +217,22 @@ Test(test_jinja, steps_are_bounded)
     fails_with("{{ ([1] * 4000) * 4000 }}", "line 1: the template needs more than 8388608 bytes of memory");
 }
 
+/* The sender of a request names variables; a step is little work, whatever texts it is done on. */
+Test(test_jinja, steps_count_what_is_looked_through)
+{
+    enum { VARIABLES = 8000 };
+    char *context = malloc(VARIABLES * 16);
+    size_t n = 0;
+    for (int i = 0; i < VARIABLES; i++) n += (size_t)sprintf(context + n, "%c\"v%05d\":%d", i ? ',' : '{', i, i % 10);
+    strcpy(context + n, "}");
+    Rendered r = render("x", context);
+    cr_expect(!r.ok);
+    cr_expect_str_eq(r.error.text, "the template takes too many steps");
+    free(context);
+    fails_with("{{ ('a' * 65536).rpartition('b' * 32768) }}", "line 1: the template takes too many steps");
+    fails_with("{{ ('a' * 65536)|trim('b' * 32768) }}", "line 1: the template takes too many steps");
+}
+
 Test(test_jinja, output_and_texts_are_bounded)
 {
     JinjaLimits small = limits;
@@ -343,6 +359,27 @@ Test(test_jinja, lists_and_dictionaries_change_in_place)
     cr_expect_str_eq(r.text, "{'a': 1}False");
     fails_with("{{ [].pop() }}", "line 1: pop index out of range");
     fails_with("{{ d.pop('z') }}", "line 1: pop: the dictionary has no such key");
+}
+
+/* Each spread has a count of its own, as it is when its turn comes. */
+Test(test_jinja, several_dictionaries_are_spread)
+{
+    static const char context[] = "{\"a\": {\"x\": 1}, \"b\": {\"p\": 2, \"q\": 3, \"r\": 4, \"s\": 5, \"t\": 6}}";
+    Rendered r = render("{{ dict(**a, **b) }}{{ dict(**b, **a) }}", context);
+    cr_expect_str_eq(r.text, "{'x': 1, 'p': 2, 'q': 3, 'r': 4, 's': 5, 't': 6}"
+                             "{'p': 2, 'q': 3, 'r': 4, 's': 5, 't': 6, 'x': 1}");
+    r = render("{{ dict(y=a.update(b), **a) }}", context);
+    cr_expect_str_eq(r.text, "{'y': None, 'x': 1, 'p': 2, 'q': 3, 'r': 4, 's': 5, 't': 6}");
+    fails_with("{{ dict(**d, **l) }}", "line 1: the argument after ** must be a dictionary");
+}
+
+/* Overflow is no way to get there. */
+Test(test_jinja, extreme_integers)
+{
+    Rendered r = render("{{ range(-9223372036854775807 - 1, 9223372036854775807, 9223372036854775807)|list }}"
+                        "{{ 'x'.center(-9223372036854775807 - 1) }}",
+                        "{}");
+    cr_expect_str_eq(r.text, "[-9223372036854775808, -1, 9223372036854775806]x");
 }
 
 Test(test_jinja, from_json_reads_text)
