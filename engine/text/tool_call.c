@@ -53,25 +53,31 @@ bool tool_call_is_name_byte(char byte)
            (byte && strchr("_-.:/", byte));
 }
 
-bool tool_call_is_number(const char *text)
+static size_t count_digits(const char *text, size_t n)
 {
-    if (*text == '-') text++;
-    size_t n = strspn(text, "0123456789");
-    if (!n || (n > 1 && *text == '0')) return false;
-    text += n;
-    if (*text == '.') {
-        n = strspn(++text, "0123456789");
-        if (!n) return false;
-        text += n;
+    size_t i = 0;
+    while (i < n && text[i] >= '0' && text[i] <= '9') i++;
+    return i;
+}
+
+bool tool_call_is_number(const char *text, size_t n)
+{
+    size_t at = n && *text == '-', n_digits = count_digits(text + at, n - at);
+    if (!n_digits || (n_digits > 1 && text[at] == '0')) return false;
+    at += n_digits;
+    if (at < n && text[at] == '.') {
+        n_digits = count_digits(text + at + 1, n - at - 1);
+        if (!n_digits) return false;
+        at += 1 + n_digits;
     }
-    if (*text == 'e' || *text == 'E') {
-        text++;
-        if (*text == '+' || *text == '-') text++;
-        n = strspn(text, "0123456789");
-        if (!n) return false;
-        text += n;
+    if (at < n && (text[at] == 'e' || text[at] == 'E')) {
+        at++;
+        if (at < n && (text[at] == '+' || text[at] == '-')) at++;
+        n_digits = count_digits(text + at, n - at);
+        if (!n_digits) return false;
+        at += n_digits;
     }
-    return !*text;
+    return at == n;
 }
 
 bool tool_call_spell(ToolCall *call, Buffer *word, char byte, size_t max)

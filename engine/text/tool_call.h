@@ -34,6 +34,9 @@ typedef struct ToolCall {
     uint32_t n_calls, n_before; /* before: this body */
     JsonScan scan;
     char quote;          /* Python: what ends the text */
+    uint8_t want;        /* Python: what may come next within a value */
+    bool has_comma;      /* Python: there is one that is not told yet */
+    uint64_t objects;    /* Python: bits, by level; 0: a list */
     uint32_t code, high; /* of an escape: its digits so far, and the first half of a pair */
     uint8_t n_digits;
     Buffer word, name, held; /* a key, mark or value; the name; arguments that came before it */
@@ -71,7 +74,7 @@ void tool_call_escaped(ToolCall *call, const char *text, size_t n);
 void tool_call_code_point(ToolCall *call, uint32_t code, bool escaped);
 bool tool_call_is_blank(char byte);
 bool tool_call_is_name_byte(char byte);
-bool tool_call_is_number(const char *text); /* one of JSON's */
+bool tool_call_is_number(const char *text, size_t n); /* one of JSON's */
 /* The word but for its last byte, which is the one in hand, is not the call's: for CALL_BEFORE. */
 void tool_call_keep_unread(ToolCall *call);
 /* What breaks off: a call whose name is told ends there, any other is none. */

@@ -24,6 +24,17 @@ enum {
     PY_NEXT,
 };
 
+/* What may come within a value: JSON has to come out, whatever the model writes. */
+enum {
+    WANT_VALUE,
+    WANT_ITEM, /* a value, or the end of the list */
+    WANT_KEY,  /* or the end of the object */
+    WANT_COLON,
+    WANT_NOTHING, /* but a comma or an end */
+};
+
+enum { MAX_NESTED = 64 }; /* bits of ToolCall.objects */
+
 static const char prefix[] = "call:";
 
 typedef struct Signs {
@@ -129,7 +140,8 @@ static CallStep take_in_key(ToolCall *call, char byte)
     tool_call_escaped(call, call->word.data, call->word.n);
     tool_call_arguments(call, "\": ", 3);
     call->is_first = false;
-    call->has_arguments = false; /* the value is missing yet */
+    call->want = WANT_VALUE;
+    call->has_comma = false;
     call->scan.depth = 0;
     buffer_clear(&call->word);
     return go(call, PY_VALUE);
@@ -144,28 +156,90 @@ static CallStep take_next(ToolCall *call, char byte)
 
 /* ---- values ---- */
 
+/* Python may have a comma behind the last one: JSON's is told before the next one. */
+static void begin_item(ToolCall *call)
+{
+    if (call->has_comma) tool_call_arguments(call, ", ", 2);
+    call->has_comma = false;
+}
+
+static bool takes_item(const ToolCall *call)
+{
+    return call->want == WANT_VALUE || call->want == WANT_ITEM;
+}
+
+static bool is_in_object(const ToolCall *call)
+{
+    return call->objects >> (call->scan.depth - 1) & 1;
+}
+
+/* Behind a word or a text. */
+static void end_item(ToolCall *call)
+{
+    call->want = call->want == WANT_KEY ? WANT_COLON : WANT_NOTHING;
+}
+
+static void close_bracket(ToolCall *call)
+{
+    tool_call_arguments(call, is_in_object(call) ? "}" : "]", 1);
+    call->scan.depth--;
+    call->has_comma = false;
+    call->want = WANT_NOTHING;
+}
+
 static CallStep begin_text(ToolCall *call)
 {
     buffer_clear(&call->word);
+    begin_item(call);
     tool_call_arguments(call, "\"", 1);
     call->high = 0;
     return go(call, PY_TEXT);
 }
 
+/* What is missing yet is null, what is open is closed. */
 static CallStep end_value(ToolCall *call, CallStep (*end)(ToolCall *))
 {
-    if (!call->has_arguments) tool_call_arguments(call, "null", 4);
+    if (call->want == WANT_COLON) tool_call_arguments(call, ": ", 2);
+    if (call->want == WANT_COLON || call->want == WANT_VALUE) tool_call_arguments(call, "null", 4);
+    while (call->scan.depth) close_bracket(call);
     return end ? end(call) : go(call, PY_KEY);
 }
 
-static CallStep take_bracket(ToolCall *call, char byte)
+static CallStep take_open(ToolCall *call, char byte)
 {
-    bool opens = strchr("[{(", byte);
-    char json = byte == '(' ? '[' : byte == ')' ? ']' : byte;
-    if (!opens && !call->scan.depth)
-        return byte == signs_of(call).close ? end_value(call, end_call) : end_value(call, break_call);
-    call->scan.depth += opens ? 1 : -1u;
-    tool_call_arguments(call, &json, 1);
+    bool is_object = byte == '{';
+    if (!takes_item(call) || call->scan.depth == MAX_NESTED) return end_value(call, break_call);
+    begin_item(call);
+    uint64_t bit = UINT64_C(1) << call->scan.depth++;
+    call->objects = is_object ? call->objects | bit : call->objects & ~bit;
+    call->want = is_object ? WANT_KEY : WANT_ITEM;
+    tool_call_arguments(call, is_object ? "{" : "[", 1);
+    return CALL_MORE;
+}
+
+static CallStep take_close(ToolCall *call, char byte)
+{
+    if (!call->scan.depth) return end_value(call, byte == signs_of(call).close ? end_call : break_call);
+    if (is_in_object(call) != (byte == '}') || call->want == WANT_VALUE || call->want == WANT_COLON)
+        return end_value(call, break_call);
+    close_bracket(call);
+    return CALL_MORE;
+}
+
+static CallStep take_comma(ToolCall *call)
+{
+    if (!call->scan.depth) return end_value(call, NULL);
+    if (call->want != WANT_NOTHING) return end_value(call, break_call);
+    call->has_comma = true;
+    call->want = is_in_object(call) ? WANT_KEY : WANT_ITEM;
+    return CALL_MORE;
+}
+
+static CallStep take_colon(ToolCall *call)
+{
+    if (call->want != WANT_COLON) return end_value(call, break_call);
+    tool_call_arguments(call, ": ", 2);
+    call->want = WANT_VALUE;
     return CALL_MORE;
 }
 
@@ -174,12 +248,11 @@ static CallStep take_value(ToolCall *call, char byte)
     bool is_gemma = call->body == CALL_GEMMA;
     const AnswerMarker *quote = &call->plan->style->marks[MARK_QUOTE];
     if (tool_call_is_blank(byte)) return CALL_MORE;
-    if (byte && strchr("[]{}()", byte)) return take_bracket(call, byte);
-    if (byte == ',' && !call->scan.depth) return end_value(call, NULL);
-    if ((byte == ',' || byte == ':') && call->scan.depth) {
-        tool_call_arguments(call, byte == ',' ? ", " : ": ", 2);
-        return CALL_MORE;
-    }
+    if (byte == '[' || byte == '{' || byte == '(') return take_open(call, byte);
+    if (byte == ']' || byte == '}' || byte == ')') return take_close(call, byte);
+    if (byte == ',') return take_comma(call);
+    if (byte == ':') return take_colon(call);
+    if (!takes_item(call) && call->want != WANT_KEY) return end_value(call, break_call);
     if (is_word_byte(byte) || (is_gemma && quote->n && byte == quote->bytes[0])) {
         buffer_clear(&call->word);
         (void)!tool_call_spell(call, &call->word, byte, TOOL_WORD_MAX_BYTES);
@@ -201,16 +274,18 @@ static CallStep take_quote(ToolCall *call, char byte)
     return call->word.n == quote->n ? begin_text(call) : CALL_MORE;
 }
 
-static void tell_word(ToolCall *call, bool is_key)
+static void tell_word(ToolCall *call)
 {
     static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"},
                                            {"true", "true"}, {"false", "false"}, {"null", "null"}};
+    bool is_key = call->want == WANT_KEY;
+    begin_item(call);
     for (size_t i = 0; !is_key && i < sizeof words / sizeof *words; i++)
         if (tool_call_word_is(&call->word, words[i][0])) {
             tool_call_arguments(call, words[i][1], strlen(words[i][1]));
             return;
         }
-    bool is_plain = !is_key && tool_call_is_number(call->word.data);
+    bool is_plain = !is_key && tool_call_is_number(call->word.data, call->word.n);
     if (!is_plain) tool_call_arguments(call, "\"", 1);
     tool_call_escaped(call, call->word.data, call->word.n);
     if (!is_plain) tool_call_arguments(call, "\"", 1);
@@ -219,9 +294,9 @@ static void tell_word(ToolCall *call, bool is_key)
 static CallStep take_word(ToolCall *call, char byte)
 {
     if (is_word_byte(byte))
-        return tool_call_spell(call, &call->word, byte, TOOL_WORD_MAX_BYTES) ? CALL_MORE : break_call(call);
-    tell_word(call, byte == ':');
-    call->has_arguments = true;
+        return tool_call_spell(call, &call->word, byte, TOOL_WORD_MAX_BYTES) ? CALL_MORE : end_value(call, break_call);
+    tell_word(call);
+    end_item(call);
     call->state = PY_VALUE;
     return take_value(call, byte);
 }
@@ -229,6 +304,7 @@ static CallStep take_word(ToolCall *call, char byte)
 static CallStep end_text(ToolCall *call)
 {
     tool_call_arguments(call, "\"", 1);
+    end_item(call);
     return go(call, PY_VALUE);
 }
 

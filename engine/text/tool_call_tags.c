@@ -124,15 +124,51 @@ static void tell_text(ToolCall *call, const char *text, size_t n)
     tool_call_arguments(call, "\"", 1);
 }
 
-/* 0: the text is no JSON. */
-static uint32_t kind_of_json(const char *text)
+/*
+ * What cJSON lets pass and JSON has not: numbers as C writes them, control bytes for blanks. Those within strings are
+ * told with a backslash.
+ */
+static bool is_spelt_well(const char *text, size_t n)
 {
-    if (*text && strchr("-0123456789", *text)) return tool_call_is_number(text) ? KIND_NUMBER : 0;
+    JsonScan scan = {.depth = 1, .begun = true};
+    for (size_t i = 0; i < n; i++) {
+        bool is_value = !scan.in_text && text[i] && strchr("-0123456789", text[i]);
+        size_t n_number = is_value ? strspn(text + i, "0123456789+-.eE") : 0;
+        if (n_number && !tool_call_is_number(text + i, n_number)) return false;
+        if (!scan.in_text && (unsigned char)text[i] < 0x20 && !tool_call_is_blank(text[i])) return false;
+        if (n_number)
+            i += n_number - 1;
+        else
+            (void)json_scan(&scan, text[i]);
+    }
+    return true;
+}
+
+/* text: and a NUL behind it, which is the only one. 0: it is no JSON. */
+static uint32_t kind_of_json(const char *text, size_t n)
+{
+    if (n && strchr("-0123456789", *text)) return tool_call_is_number(text, n) ? KIND_NUMBER : 0;
     cJSON *json = cJSON_ParseWithOpts(text, NULL, true);
     uint32_t kind = cJSON_IsString(json) ? KIND_STRING : cJSON_IsArray(json) ? KIND_ARRAY : KIND_OBJECT;
-    if (!json || !strchr("\"[{", *text)) kind = 0;
+    if (!json || !strchr("\"[{", *text) || !is_spelt_well(text, n)) kind = 0;
     cJSON_Delete(json);
     return kind;
+}
+
+/* JSON as it is, but for control bytes within strings. */
+static void tell_json(ToolCall *call, const char *text, size_t n)
+{
+    JsonScan scan = {.depth = 1, .begun = true};
+    size_t from = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool is_control = scan.in_text && (unsigned char)text[i] < 0x20;
+        (void)json_scan(&scan, text[i]);
+        if (!is_control) continue;
+        tool_call_arguments(call, text + from, i - from);
+        tool_call_escaped(call, text + i, 1);
+        from = i + 1;
+    }
+    tool_call_arguments(call, text + from, n - from);
 }
 
 /* As JSON what reads as a value that may be there, or as Python's name of one; else as a text. */
@@ -157,9 +193,9 @@ static void tell_value(ToolCall *call)
             tool_call_arguments(call, words[i].json, strlen(words[i].json));
             return;
         }
-    bool is_json = strlen(text) == n && !(n && tool_call_is_blank(text[n - 1])) && (kind_of_json(text) & kinds);
+    bool is_json = strlen(text) == n && !(n && tool_call_is_blank(text[n - 1])) && (kind_of_json(text, n) & kinds);
     if (is_json)
-        tool_call_arguments(call, text, n);
+        tell_json(call, text, n);
     else
         tell_text(call, text, n);
 }
