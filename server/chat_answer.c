@@ -7,9 +7,25 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { KINDS_BLOCK_BYTES = 64 << 10, KINDS_MAX_BYTES = 64 << 20 };
+
 static bool no_memory(Error *error)
 {
     return error_set(error, ERR_NO_MEMORY, "no memory for the tools");
+}
+
+static bool copy_kinds(Arena *arena, const ObjectKinds *kinds, ToolSpec *spec, Error *error)
+{
+    MemberKinds *own = arena_array(arena, kinds->n, sizeof *own);
+    if (!own) return no_memory(error);
+    for (uint32_t i = 0; i < kinds->n; i++) {
+        own[i] = kinds->members[i];
+        own[i].name = arena_strdup(arena, own[i].name);
+        if (!own[i].name) return no_memory(error);
+    }
+    spec->kinds = *kinds;
+    spec->kinds.members = own;
+    return true;
 }
 
 /* Of which kinds a function's parameters are, as far as its form of calls does not tell. */
@@ -17,17 +33,14 @@ static bool list_kinds(const AnswerStyle *style, Arena *arena, const cJSON *tool
 {
     static const cJSON anything = {.type = cJSON_Object};
     const cJSON *parameters = json_member(json_member(tool, "function"), "parameters");
+    Arena scratch;
+    ObjectKinds kinds;
     if (style->format->body != CALL_TAGS) return true;
-    if (!schema_member_kinds(parameters ? parameters : &anything, arena, &spec->kinds, error)) return false;
-    MemberKinds *own = arena_array(arena, spec->kinds.n, sizeof *own);
-    if (!own) return no_memory(error);
-    for (uint32_t i = 0; i < spec->kinds.n; i++) {
-        own[i] = spec->kinds.members[i];
-        own[i].name = arena_strdup(arena, own[i].name);
-        if (!own[i].name) return no_memory(error);
-    }
-    spec->kinds.members = own;
-    return true;
+    arena_init(&scratch, KINDS_BLOCK_BYTES, KINDS_MAX_BYTES);
+    bool ok = schema_member_kinds(parameters ? parameters : &anything, &scratch, &kinds, error) &&
+              copy_kinds(arena, &kinds, spec, error);
+    arena_done(&scratch);
+    return ok;
 }
 
 static bool list_tools(Arena *arena, const ApiTools *tools, AnswerPlan *plan, Error *error)

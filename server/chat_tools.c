@@ -104,33 +104,33 @@ static bool tell_calls(const AnswerStyle *style, cJSON *message, Error *error)
     return ok;
 }
 
+static cJSON *next_result(const cJSON *message)
+{
+    return message->next && has_role(message->next, "tool") ? message->next : NULL;
+}
+
 /* Results that follow each other are one message: many templates want turns to alternate. */
-static bool tell_result(cJSON *messages, cJSON *message, cJSON *before, Error *error)
+static bool tell_results(cJSON *messages, cJSON *first, Error *error)
 {
     Buffer text;
+    bool ok = true;
     buffer_init(&text, MAX_TEXT_BYTES);
-    bool joins = before != NULL;
-    bool ok = (!joins || (buffer_append_text(&text, text_member(before, "content"), error) &&
-                          buffer_append_text(&text, "\n", error))) &&
-              buffer_append_text(&text, "Result of the call: ", error) &&
-              buffer_append_text(&text, text_member(message, "content"), error);
-    ok = ok && set_text(joins ? before : message, "content", text.data, error) &&
-         (joins || set_text(message, "role", "user", error));
-    if (ok && joins) cJSON_Delete(cJSON_DetachItemViaPointer(messages, message));
+    for (const cJSON *result = first; ok && result; result = next_result(result))
+        ok = buffer_append_text(&text, result == first ? "" : "\n", error) &&
+             buffer_append_text(&text, "Result of the call: ", error) &&
+             buffer_append_text(&text, text_member(result, "content"), error);
+    ok = ok && set_text(first, "content", text.data, error);
+    for (cJSON *result; ok && (result = next_result(first));)
+        cJSON_Delete(cJSON_DetachItemViaPointer(messages, result));
     buffer_done(&text);
-    return ok;
+    return ok && set_text(first, "role", "user", error);
 }
 
 static bool tell(const AnswerStyle *style, const ApiTools *tools, cJSON *messages, Error *error)
 {
-    cJSON *result = NULL;
-    for (cJSON *message = messages->child, *next; message && !style->shows_calls; message = next) {
-        next = message->next;
-        bool is_result = has_role(message, "tool"), joins = is_result && result;
-        if (is_result && !tell_result(messages, message, result, error)) return false;
-        if (!is_result && !tell_calls(style, message, error)) return false;
-        if (!joins) result = is_result ? message : NULL;
-    }
+    for (cJSON *message = messages->child; message && !style->shows_calls; message = message->next)
+        if (has_role(message, "tool") ? !tell_results(messages, message, error) : !tell_calls(style, message, error))
+            return false;
     return style->shows_tools || !api_tools_may_call(tools) || tell_tools(style, tools, messages, error);
 }
 

@@ -11,25 +11,41 @@ typedef struct Reader {
     Arena *arena;
     MemberKinds *members; /* [n] */
     uint32_t n, max;
-    uint32_t steps, nested;
+    uint32_t steps, looks, nested;
+    uint32_t n_items; /* of the schema: looks that a reference takes */
 } Reader;
+
+static bool is_spent(const Reader *reader)
+{
+    return reader->steps >= KINDS_MAX_STEPS || reader->looks >= KINDS_MAX_LOOKS;
+}
 
 static bool may_go_on(Reader *reader)
 {
-    return reader->nested < KINDS_MAX_NESTED && ++reader->steps < KINDS_MAX_STEPS;
+    return reader->nested < KINDS_MAX_NESTED && ++reader->steps < KINDS_MAX_STEPS && !is_spent(reader);
 }
 
-static const cJSON *member_of(const cJSON *object, const char *name)
+static const cJSON *member_of(Reader *reader, const cJSON *object, const char *name)
 {
-    return cJSON_IsObject(object) ? cJSON_GetObjectItemCaseSensitive(object, name) : NULL;
+    const cJSON *item = cJSON_IsObject(object) && !is_spent(reader) ? object->child : NULL;
+    for (; item && strcmp(item->string, name) != 0; item = item->next) reader->looks++;
+    return item;
+}
+
+static uint32_t count_items(const cJSON *item)
+{
+    uint32_t n = 1;
+    for (const cJSON *child = item->child; child; child = child->next) n += count_items(child);
+    return n;
 }
 
 /* What a reference stands for; NULL: there is none. */
 static const cJSON *target_of(Reader *reader, const cJSON *schema)
 {
-    const cJSON *reference = member_of(schema, "$ref"), *target;
+    const cJSON *reference = member_of(reader, schema, "$ref"), *target;
     Error ignored;
     if (!cJSON_IsString(reference)) return NULL;
+    reader->looks += reader->n_items < KINDS_MAX_LOOKS ? reader->n_items : KINDS_MAX_LOOKS;
     bool ok = reader->document &&
               schema_document_resolve(reader->document, schema, reference->valuestring, &target, &ignored);
     return ok ? target : reference; /* which is no schema: it says nothing */
@@ -60,16 +76,17 @@ static uint32_t kind_of_value(const cJSON *value)
     return cJSON_IsObject(value) ? KIND_OBJECT : KIND_NULL;
 }
 
-static uint32_t kinds_of_plain(const cJSON *schema)
+static uint32_t kinds_of_plain(Reader *reader, const cJSON *schema)
 {
-    const cJSON *type = member_of(schema, "type"), *list = member_of(schema, "enum"), *one = member_of(schema, "const");
+    const cJSON *type = member_of(reader, schema, "type"), *list = member_of(reader, schema, "enum");
+    const cJSON *one = member_of(reader, schema, "const");
     uint32_t kinds = KINDS_ALL, some = 0;
     if (cJSON_IsString(type)) kinds = kinds_of_type(type->valuestring);
-    for (const cJSON *item = cJSON_IsArray(type) ? type->child : NULL; item; item = item->next)
+    for (const cJSON *item = cJSON_IsArray(type) ? type->child : NULL; item; item = item->next, reader->looks++)
         some |= cJSON_IsString(item) ? kinds_of_type(item->valuestring) : KINDS_ALL;
     if (cJSON_IsArray(type)) kinds = some;
     some = 0;
-    for (const cJSON *item = cJSON_IsArray(list) ? list->child : NULL; item; item = item->next)
+    for (const cJSON *item = cJSON_IsArray(list) ? list->child : NULL; item; item = item->next, reader->looks++)
         some |= kind_of_value(item);
     if (cJSON_IsArray(list)) kinds &= some;
     return one ? kinds & kind_of_value(one) : kinds;
@@ -82,15 +99,16 @@ typedef uint32_t Judge(Reader *reader, const cJSON *schema, const char *name);
 static uint32_t judge(Reader *reader, const cJSON *schema, const char *name, Judge *own)
 {
     static const char *const choices[] = {"anyOf", "oneOf"};
+    reader->looks++;
     if (cJSON_IsFalse(schema)) return 0;
     if (!cJSON_IsObject(schema) || !may_go_on(reader)) return KINDS_ALL;
-    const cJSON *target = target_of(reader, schema), *all = member_of(schema, "allOf");
+    const cJSON *target = target_of(reader, schema), *all = member_of(reader, schema, "allOf");
     reader->nested++;
     uint32_t kinds = target ? judge(reader, target, name, own) : own(reader, schema, name);
     for (const cJSON *item = cJSON_IsArray(all) && !target ? all->child : NULL; item; item = item->next)
         kinds &= judge(reader, item, name, own);
     for (size_t i = 0; i < 2 && !target; i++) {
-        const cJSON *list = member_of(schema, choices[i]);
+        const cJSON *list = member_of(reader, schema, choices[i]);
         uint32_t some = 0;
         if (!cJSON_IsArray(list)) continue;
         for (const cJSON *item = list->child; item; item = item->next) some |= judge(reader, item, name, own);
@@ -102,19 +120,19 @@ static uint32_t judge(Reader *reader, const cJSON *schema, const char *name, Jud
 
 static uint32_t own_kinds(Reader *reader, const cJSON *schema, const char *name)
 {
-    (void)reader;
     (void)name;
-    return kinds_of_plain(schema);
+    return kinds_of_plain(reader, schema);
 }
 
 /* name NULL: of a member that no 'properties' name */
 static uint32_t own_member(Reader *reader, const cJSON *schema, const char *name)
 {
-    const cJSON *properties = member_of(schema, "properties"), *patterns = member_of(schema, "patternProperties");
-    const cJSON *property = name ? member_of(properties, name) : NULL;
+    const cJSON *properties = member_of(reader, schema, "properties"),
+                *patterns = member_of(reader, schema, "patternProperties");
+    const cJSON *property = name ? member_of(reader, properties, name) : NULL;
     if (property) return judge(reader, property, NULL, own_kinds);
     if (patterns && patterns->child) return KINDS_ALL;
-    return judge(reader, member_of(schema, "additionalProperties"), NULL, own_kinds);
+    return judge(reader, member_of(reader, schema, "additionalProperties"), NULL, own_kinds);
 }
 
 /* ---- all names ---- */
@@ -123,8 +141,9 @@ static bool add_names(Reader *reader, const cJSON *schema, Error *error)
 {
     static const char *const lists[] = {"allOf", "anyOf", "oneOf"};
     if (!cJSON_IsObject(schema) || !may_go_on(reader)) return true;
-    const cJSON *target = target_of(reader, schema), *properties = member_of(schema, "properties");
+    const cJSON *target = target_of(reader, schema), *properties = member_of(reader, schema, "properties");
     uint32_t n = cJSON_IsObject(properties) && !target ? (uint32_t)cJSON_GetArraySize(properties) : 0;
+    reader->looks += n;
     if (n > reader->max - reader->n) {
         uint32_t max = 2 * reader->n + n;
         MemberKinds *members = arena_array(reader->arena, max, sizeof *members);
@@ -138,7 +157,7 @@ static bool add_names(Reader *reader, const cJSON *schema, Error *error)
     reader->nested++;
     bool ok = !target || add_names(reader, target, error);
     for (size_t i = 0; i < sizeof lists / sizeof *lists && !target; i++) {
-        const cJSON *list = member_of(schema, lists[i]);
+        const cJSON *list = member_of(reader, schema, lists[i]);
         for (const cJSON *item = cJSON_IsArray(list) ? list->child : NULL; ok && item; item = item->next)
             ok = add_names(reader, item, error);
     }
@@ -163,7 +182,7 @@ static void sort_names(Reader *reader)
 
 bool schema_member_kinds(const cJSON *schema, Arena *arena, ObjectKinds *ret_kinds, Error *error)
 {
-    Reader reader = {.arena = arena};
+    Reader reader = {.arena = arena, .n_items = count_items(schema)};
     Error ignored;
     if (!schema_document_open(schema, arena, &reader.document, &ignored)) {
         if (ignored.code == ERR_NO_MEMORY) return error_set(error, ERR_NO_MEMORY, "no memory for a schema");
@@ -174,7 +193,7 @@ bool schema_member_kinds(const cJSON *schema, Arena *arena, ObjectKinds *ret_kin
     for (uint32_t i = 0; i < reader.n; i++)
         reader.members[i].kinds = judge(&reader, schema, reader.members[i].name, own_member);
     ObjectKinds kinds = {reader.members, reader.n, judge(&reader, schema, NULL, own_member)};
-    if (reader.steps >= KINDS_MAX_STEPS) kinds = (ObjectKinds){.others = KINDS_ALL};
+    if (is_spent(&reader)) kinds = (ObjectKinds){.others = KINDS_ALL};
     *ret_kinds = kinds;
     return true;
 }

@@ -8,7 +8,8 @@
 #include "engine/text/value_kinds.h"
 #include <cjson/cJSON.h>
 
-enum { KINDS_MAX_STEPS = 1 << 20, KINDS_MAX_NESTED = 32 };
+/* Looks: at the members of an object for the one of a name, and at what a reference may mean. */
+enum { KINDS_MAX_STEPS = 1 << 20, KINDS_MAX_LOOKS = 1 << 22, KINDS_MAX_NESTED = 32 };
 
 /* Names are borrowed from the schema. What is beyond the limits, or refers to nothing, may be of any kind. */
 LW_CHECK bool schema_member_kinds(const cJSON *schema, Arena *arena, ObjectKinds *ret_kinds, Error *error);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/sample/schema/kinds.h"
+#include "tests/engine/schema/arena_rig.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(schema_kinds, .init = init, .fini = done);
+
+/* {"properties": {"n000000": VALUE, ...}, TAIL} */
+static ObjectKinds kinds_of_many(unsigned n, const char *value, const char *tail)
+{
+    size_t room = n * (strlen(value) + 16) + strlen(tail) + 64, at = 0;
+    char *text = malloc(room);
+    cr_assert(text);
+    at += (size_t)sprintf(text, "{\"properties\":{");
+    for (unsigned i = 0; i < n; i++) at += (size_t)sprintf(text + at, "%s\"n%06u\":%s", i ? "," : "", i, value);
+    sprintf(text + at, "}%s}", tail);
+    cJSON *schema = cJSON_Parse(text);
+    ObjectKinds kinds = {0};
+    cr_assert(schema);
+    cr_assert(schema_member_kinds(schema, &arena, &kinds, &error), "%s", error.text);
+    cJSON_Delete(schema); /* the names go with it: only kinds and counts are looked at */
+    free(text);
+    return kinds;
+}
+
+Test(schema_kinds, members_are_of_the_kinds_that_keywords_say)
+{
+    static const char tail[] = ",\"additionalProperties\":false,\"$defs\":{\"s\":{\"type\":\"string\"}}";
+    ObjectKinds kinds = kinds_of_many(1000, "{\"$ref\":\"#/$defs/s\"}", tail);
+    cr_expect_eq(kinds.n, 1000);
+    cr_expect_eq(kinds.members[999].kinds, KIND_STRING);
+    cr_expect_eq(kinds.others, 0);
+}
+
+/* Whose search would take too long is of any kind, as with everything beyond the limits. */
+Test(schema_kinds, looking_for_names_and_references_ends)
+{
+    ObjectKinds kinds = kinds_of_many(5000, "true", ",\"additionalProperties\":false");
+    cr_expect_eq(kinds.n, 0);
+    cr_expect_eq(kinds.others, KINDS_ALL);
+    kinds = kinds_of_many(2500, "{\"$ref\":\"#/$defs/s\"}", ",\"$defs\":{\"s\":{\"type\":\"string\"}}");
+    cr_expect_eq(kinds.n, 0);
+    cr_expect_eq(kinds.others, KINDS_ALL);
+}
