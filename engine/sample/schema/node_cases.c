@@ -164,6 +164,9 @@ static bool has_twin(const cJSON *list, const cJSON *branch)
 
 enum { STRUCTURED = KIND_ARRAY | KIND_OBJECT };
 
+/* Branches are compared with each other, name by name: of schemas as people write them that is little work. */
+enum { PAIRS_PER_STEP = 4096, LOOKS_PER_STEP = 64 };
+
 /* That the two have no array and no object in common is looked at when all nodes are filled. */
 static bool keep_apart(Way *way, const Keywords *keywords, const cJSON *a, const cJSON *b, const Scalars *structured)
 {
@@ -189,6 +192,13 @@ static bool is_required(const cJSON *schema, const char *name)
     return false;
 }
 
+static uint64_t count_items(const cJSON *item)
+{
+    uint64_t n = 1;
+    for (const cJSON *child = item->child; child; child = child->next) n += count_items(child);
+    return n;
+}
+
 /* What a branch refers to, or the branch. */
 static const cJSON *target_of(Nodes *nodes, const cJSON *branch)
 {
@@ -199,26 +209,48 @@ static const cJSON *target_of(Nodes *nodes, const cJSON *branch)
                                                                                                        : branch;
 }
 
-/* The usual union: objects that tell by a property with a constant of its own which one they are. */
-static bool has_other_tag(Nodes *nodes, const cJSON *branch, const cJSON *other)
+/*
+ * The usual union: objects that tell by a property with a constant of its own which one they are. A name is looked for
+ * among all of the other one's.
+ */
+static bool has_other_tag(Nodes *nodes, const cJSON *branch, const cJSON *other, bool *ret_has)
 {
     const cJSON *a = target_of(nodes, branch), *b = target_of(nodes, other);
     const cJSON *type = member_of(a, "type"), *properties = member_of(a, "properties");
-    if (!cJSON_IsString(type) || strcmp(type->valuestring, "object") || !properties) return false;
-    for (const cJSON *item = properties->child; item; item = item->next) {
+    const cJSON *its_properties = member_of(b, "properties");
+    *ret_has = false;
+    if (!cJSON_IsString(type) || strcmp(type->valuestring, "object") || !properties || !its_properties) return true;
+    uint64_t steps = 1 + (uint64_t)cJSON_GetArraySize(its_properties) / LOOKS_PER_STEP;
+    for (const cJSON *item = properties->child; item && !*ret_has; item = item->next) {
         const cJSON *mine = member_of(item, "const");
-        const cJSON *its = member_of(member_of(member_of(b, "properties"), item->string), "const");
-        if (cJSON_IsString(mine) && cJSON_IsString(its) && strcmp(mine->valuestring, its->valuestring) &&
-            is_required(a, item->string) && is_required(b, item->string))
-            return true;
+        if (!cJSON_IsString(mine)) continue;
+        if (!nodes_spend(nodes, steps)) return false;
+        const cJSON *its = member_of(member_of(its_properties, item->string), "const");
+        *ret_has = cJSON_IsString(its) && strcmp(mine->valuestring, its->valuestring) != 0 &&
+                   is_required(a, item->string) && is_required(b, item->string);
     }
-    return false;
+    return true;
+}
+
+/* All pairs of this branch that have to have nothing in common. */
+static bool keep_others_apart(Way *way, const Keywords *keywords, const cJSON *branch)
+{
+    static const Scalars structured = {.kinds = STRUCTURED};
+    for (const cJSON *other = branch->next; other; other = other->next) {
+        bool has_tag;
+        if (is_true(other) && is_true(branch)) continue;
+        if (!has_other_tag(way->nodes, branch, other, &has_tag)) return false;
+        if (has_tag || cJSON_Compare(other, branch, true)) continue;
+        if (!keep_apart(way, keywords, branch, other, &structured)) return false;
+    }
+    return true;
 }
 
 static bool walk_one_of(Way way, const Keywords *keywords, const Pending *from)
 {
     static const Scalars structured = {.kinds = STRUCTURED};
     const cJSON *list = keywords->key[KEY_ONE_OF];
+    uint64_t n_items = count_items(list);
     Scalars once;
     if (!scalars_of_one(way.nodes, list, &once)) return false;
     Way scalars = way;
@@ -227,13 +259,9 @@ static bool walk_one_of(Way way, const Keywords *keywords, const Pending *from)
         SchemaNode *node;
         if (!fill_one(way.nodes, branch, &node)) return false;
         if (!(node->kinds & STRUCTURED)) continue;
+        if (!nodes_spend(way.nodes, count_items(branch) * n_items / PAIRS_PER_STEP)) return false;
         bool twin = has_twin(list, branch);
-        for (const cJSON *other = branch->next; other; other = other->next) {
-            if ((is_true(other) && is_true(branch)) || has_other_tag(way.nodes, branch, other) ||
-                cJSON_Compare(other, branch, true))
-                continue;
-            if (!keep_apart(&way, keywords, branch, other, &structured)) return false;
-        }
+        if (!keep_others_apart(&way, keywords, branch)) return false;
         Way taken = way;
         if (!twin && !(add_limits(&taken, structured) && push(&taken, PART_SCHEMA, branch, from) && walk(taken)))
             return false;

@@ -87,6 +87,25 @@ Test(schema_objects, many_alternatives_stay_small)
     schema_rig_check(schema, TEXTS("{\"k\":\"k0\"}", "{\"k\":\"k249\"}"), TEXTS("{\"k\":\"k250\"}", "{}"));
 }
 
+/* Each with each other, and the names of both: more of that than there is time for is refused before it is begun. */
+Test(schema_objects, alternatives_are_compared_within_limits)
+{
+    enum { BRANCHES = 100, NAMES = 960 };
+    char *schema = malloc((size_t)BRANCHES * (NAMES * 16 + 128));
+    cr_assert(schema);
+    size_t n = (size_t)sprintf(schema, "{\"oneOf\":[");
+    for (int i = 0; i < BRANCHES; i++) {
+        n += (size_t)sprintf(schema + n,
+                             "%s{\"type\":\"object\",\"required\":[\"k\"],\"properties\":{\"k\":{\"const\":\"k%d\"}",
+                             i ? "," : "", i);
+        for (int k = 0; k < NAMES; k++) n += (size_t)sprintf(schema + n, ",\"n%d\":true", k);
+        n += (size_t)sprintf(schema + n, "}}");
+    }
+    sprintf(schema + n, "]}");
+    schema_rig_refuses(schema, "takes more than");
+    free(schema);
+}
+
 Test(schema_objects, a_shape_without_a_value_leaves_the_others)
 {
     schema_rig_check(
