@@ -1,32 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/table.h"
 
-#ifdef LW_X86_64
+#if LW_CPU_ROWS > 1
 #include <cpuid.h>
+#endif
+#if LW_CPU_ROWS > 3
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
 const KernelTable *kernels_table_scalar(void);
-#ifdef LW_X86_64
 const KernelTable *kernels_table_avx2(void);
 const KernelTable *kernels_table_avx512(void);
 const KernelTable *kernels_table_amx(void);
 
+#if LW_CPU_ROWS > 1
 static bool has_avx2(void)
 {
     unsigned eax, ebx, ecx = 0, edx;
     bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
     return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+#endif
 
+#if LW_CPU_ROWS > 2
 static bool has_avx512(void)
 {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
 }
+#endif
 
+#if LW_CPU_ROWS > 3
 /* The kernel gives the tiles' registers only to processes that ask: then to all of their threads. */
 static bool has_amx(void)
 {
@@ -47,9 +53,13 @@ static const struct {
     bool (*supported)(void);
     const KernelTable *(*table)(void);
 } rows[] = {
-#ifdef LW_X86_64
+#if LW_CPU_ROWS > 3
     {has_amx, kernels_table_amx},
+#endif
+#if LW_CPU_ROWS > 2
     {has_avx512, kernels_table_avx512},
+#endif
+#if LW_CPU_ROWS > 1
     {has_avx2, kernels_table_avx2},
 #endif
     {always, kernels_table_scalar},

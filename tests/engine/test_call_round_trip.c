@@ -5,6 +5,7 @@
  */
 #include "tests/support/call_rig.h"
 #include "tests/support/grammar_walk.h"
+#include "tests/support/sanitized.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -21,7 +22,12 @@ static const struct {
                {"gemma4", true},       {"lfm2", true},           {"pythonic", true}, {"llama3-json", false},
                {"generic", false},     {"gpt-oss", false}};
 
-enum { N_FORMATS = sizeof formats / sizeof *formats, N_SCHEMAS = 40, N_TEXTS = 4, MAX_BYTES = 1 << 20 };
+enum {
+    N_FORMATS = sizeof formats / sizeof *formats,
+    N_SCHEMAS = 40 / SANITIZED_SHARE,
+    N_TEXTS = 4,
+    MAX_BYTES = 1 << 20
+};
 
 static const char *const likely[] = {"\n</parameter>\n", "</arg_value>\n", "<escape>", "<|\"|>", "\"", "}", "]", ")"};
 

@@ -9,6 +9,7 @@
 #include "engine/sample/grammar/vocab.h"
 #include "tests/support/grammar_rig.h"
 #include "tests/support/grammar_twin.h"
+#include "tests/support/sanitized.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -53,7 +54,7 @@ static void check_bytes(GrammarRig *rig, uint64_t *random)
 Test(grammar_mask, random_grammars_take_what_their_nodes_take)
 {
     uint32_t n_compiled = 0;
-    for (uint64_t seed = 0; seed < 400; seed++) {
+    for (uint64_t seed = 0; seed < 400 / SANITIZED_SHARE; seed++) {
         uint64_t random = seed;
         GrammarRig rig;
         if (!grammar_rig_random(&rig, &random, NULL)) continue;
@@ -61,7 +62,7 @@ Test(grammar_mask, random_grammars_take_what_their_nodes_take)
         for (uint32_t walk = 0; walk < 3; walk++) check_bytes(&rig, &random);
         grammar_rig_done(&rig);
     }
-    cr_assert_gt(n_compiled, 200);
+    cr_assert_gt(n_compiled, 200 / SANITIZED_SHARE);
 }
 
 /* Tokens of one to five letters, some of them twice, every byte alone, and some without any. */
@@ -130,7 +131,7 @@ Test(grammar_mask, masks_of_random_grammars_have_the_tokens_that_can_be_pushed)
     uint64_t random = 7;
     uint32_t n_too_large = 0, n_walks = 0;
     GrammarVocab *vocab = random_vocab(&random, 3000);
-    for (uint64_t seed = 1000; seed < 1120; seed++) {
+    for (uint64_t seed = 1000; seed < 1000 + 120 / SANITIZED_SHARE; seed++) {
         GrammarRig rig;
         random = seed;
         if (!grammar_rig_random(&rig, &random, vocab)) continue;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/sampler.h"
 #include "tests/support/sampler_maker.h"
+#include "tests/support/sanitized.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -393,7 +394,7 @@ typedef struct DistributionCase {
  */
 static void check_distribution(const DistributionCase *c, const float *row, uint32_t n)
 {
-    enum { DRAWS = 20000 };
+    enum { DRAWS = 20000 / SANITIZED_SHARE };
     SamplingParams params;
     sampling_defaults(&params);
     params.temperature = c->temperature;

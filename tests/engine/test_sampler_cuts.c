@@ -5,6 +5,7 @@
  */
 #include "engine/sample/sampler.h"
 #include "tests/support/sampler_maker.h"
+#include "tests/support/sanitized.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -184,7 +185,7 @@ static void naive_distribution(const SamplingParams *s, const float *row, double
 /* Chi-square as a distance from its mean in standard deviations; ids of small expectation count together. */
 static void check_draws(const SamplingParams *params, const float *row, const char *what)
 {
-    enum { DRAWS = 4000 };
+    enum { DRAWS = 4000 / SANITIZED_SHARE };
     double p[N], chi = 0, rest_want = 0, rest_got = 0;
     uint32_t got[N] = {0}, freedom = 0;
     naive_distribution(params, row, p);

@@ -13,11 +13,14 @@ logs=$build/logs
 
 build_targets() {
     if [ ! -f "$build/build.ninja" ]; then
-        CC=${CC:-clang} meson setup "$build" -Dfuzz=true -Dgpu=disabled -Dtests=disabled -Doptimization=1 -Ddebug=true \
+        CC=${CC:-clang} meson setup "$build" -Dfuzz=true -Dgpu=disabled -Dcpu_best=scalar -Dtests=disabled -Doptimization=1 -Ddebug=true \
             -Db_sanitize=address,undefined -Db_lundef=false \
             -Dc_args='-g1 -fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined' || return 1
     fi
-    ninja -C "$build"
+    local programs
+    programs=$(ninja -C "$build" -t targets all | sed -n 's#^\(tests/fuzz/[a-z0-9_]*\): .*#\1#p') || return 1
+    # shellcheck disable=SC2086
+    ninja -C "$build" $programs
 }
 
 # One line a target: its name, the runs, and whether it is fine; the log of a failure follows.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A row's result is a function of its position, its plan and the stored keys alone: to the last bit. */
 #include "tests/kernels/paged.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/weights.h"
 
 #include <criterion/criterion.h>
@@ -39,7 +40,7 @@ static void check_chunks(const KernelTable *table, const Paged *paged, ThreadPoo
     PagedRun run = {.attend = table->attend};
     PagedRows all = {paged, 0, TOKENS};
     float *want = paged_attend(&run, &all, 1);
-    for (uint32_t size = 1; size <= 130; size += table == kernels_cpu() ? 1 : 43) {
+    for (uint32_t size = 1; size <= 130; size += table == kernels_cpu() ? SANITIZED_SHARE : 43) {
         run.stream.pool = pools[size % 4];
         for (uint32_t first = 0; first < TOKENS; first += size) {
             PagedRows chunk = {paged, first, TOKENS - first < size ? TOKENS - first : size};
