@@ -11,6 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
+/*
+ * Read by jemalloc, and MALLOC_CONF after it. Few threads allocate, and nearly all of it is small: an arena and caches
+ * of large blocks for each of them would be a fifth of what a server at rest has beside its model and KV memory.
+ */
+extern const char *malloc_conf;
+const char *malloc_conf = "narenas:1,tcache_max:1024";
+
 static const struct {
     CommandId id;
     CmdMain run;

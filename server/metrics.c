@@ -287,6 +287,8 @@ static void write_process(Page *page)
         head(page, rows[i].name, rows[i].type, rows[i].help);
         json_rawf(&page->out, "%s %.15g\n", rows[i].name, rows[i].number);
     }
+    single(page, "longwave_heap_bytes", "gauge", "Memory allocated and not freed; the allocator keeps more.",
+           (double)process->heap_bytes);
     head(page, "longwave_build_info", "gauge", "The version, and what computes.");
     labels(page, "longwave_build_info");
     json_raw(&page->out, ",version=\"" LW_VERSION "\",device=");

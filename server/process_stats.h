@@ -6,6 +6,7 @@
 typedef struct ProcessStats {
     double cpu_seconds; /* of all threads, in user and system mode */
     uint64_t resident_bytes;
+    uint64_t heap_bytes; /* allocated and not freed; exact while the other threads are at rest */
     uint64_t open_fds, max_fds;
 } ProcessStats;
 

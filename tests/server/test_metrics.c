@@ -15,7 +15,11 @@ static const MetricsInfo info = {.model = "a\"b\\c",
                                  .buffer_bytes = 9,
                                  .memory_bytes = 1000,
                                  .start_unix = 1700000000,
-                                 .process = {.cpu_seconds = 1.5, .resident_bytes = 4096, .open_fds = 7, .max_fds = 99}};
+                                 .process = {.cpu_seconds = 1.5,
+                                             .resident_bytes = 4096,
+                                             .heap_bytes = 2048,
+                                             .open_fds = 7,
+                                             .max_fds = 99}};
 
 static void expect_line(const char *page, const char *line)
 {
@@ -144,6 +148,8 @@ Test(metrics, the_process_and_its_memory_are_told)
     expect_line(page.data, ",version=\"" LW_VERSION "\",device=\"cuda:0 (\\\"GPU\\\")\"} 1\n");
     expect_line(page.data, "\nprocess_cpu_seconds_total 1.5\n");
     expect_line(page.data, "\nprocess_resident_memory_bytes 4096\n");
+    expect_line(page.data, "\nlongwave_heap_bytes{");
+    expect_line(page.data, "engine=\"0\"} 2048\n");
     expect_line(page.data, "\nprocess_open_fds 7\n");
     expect_line(page.data, "\nprocess_start_time_seconds 1700000000\n");
     buffer_done(&page);
