@@ -5,6 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Who writes beyond his own bytes would write into his neighbour's: the fuzz targets are stopped there. */
+#ifdef LW_ARENA_GUARDS
+#include <sanitizer/asan_interface.h>
+enum { GUARD_BYTES = 32 };
+static size_t guard_bytes(size_t left)
+{
+    return left < GUARD_BYTES ? left : GUARD_BYTES;
+}
+#else
+#define ASAN_POISON_MEMORY_REGION(at, n) ((void)(at), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(at, n) ((void)(at), (void)(n))
+static size_t guard_bytes(size_t left)
+{
+    (void)left;
+    return 0;
+}
+#endif
+
 struct ArenaBlock {
     ArenaBlock *next;
     size_t size; /* bytes of data */
@@ -44,13 +62,17 @@ void *arena_alloc(Arena *arena, size_t n)
         if (!block) return NULL;
         block->size = size;
         block->used = 0;
+        ASAN_POISON_MEMORY_REGION(block->data, size);
         block->next = arena->head;
         arena->head = block;
     }
-    void *p = block->data + block->used;
-    block->used += rounded;
+    char *p = block->data + block->used;
+    block->used += rounded + guard_bytes(block->size - block->used - rounded);
     arena->used_bytes += rounded;
-    return memset(p, 0, rounded);
+    ASAN_UNPOISON_MEMORY_REGION(p, rounded);
+    memset(p, 0, rounded);
+    ASAN_POISON_MEMORY_REGION(p + n, rounded - n);
+    return p;
 }
 
 void *arena_array(Arena *arena, size_t count, size_t size)
