@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH_BYTES = 128, MAX_CALLS = 1024 };
+enum { PATH_BYTES = 128, MAX_CALLS = 1024, MAX_MEMBERS = 64 };
 
 /* A member that must be there; *ret_item: it. */
 static bool need(const cJSON *object, const char *path, const char *key, char field[static PATH_BYTES],
@@ -31,12 +31,21 @@ static bool check_name(const cJSON *function, const char *path, Error *error)
                            field, TOOL_NAME_MAX_BYTES);
 }
 
+/* Among whose members names are looked for again and again. */
+static bool check_object(const cJSON *item, const char *path, Error *error)
+{
+    if (!json_get_object(item, path, error)) return false;
+    int n = cJSON_GetArraySize(item);
+    return n <= MAX_MEMBERS ||
+           error_set_param(error, ERR_INVALID, path, "'%s' has %d members, more than %d", path, n, MAX_MEMBERS);
+}
+
 /* {"function": {"name": ...}}; *ret_function: the inner object. */
 static bool check_function(const cJSON *item, const char *path, char field[static PATH_BYTES],
                            const cJSON **ret_function, Error *error)
 {
-    return json_get_object(item, path, error) && need(item, path, "function", field, ret_function, error) &&
-           json_get_object(*ret_function, field, error) && check_name(*ret_function, field, error);
+    return check_object(item, path, error) && need(item, path, "function", field, ret_function, error) &&
+           check_object(*ret_function, field, error) && check_name(*ret_function, field, error);
 }
 
 static bool check_type(const cJSON *tool, const char *path, Error *error)

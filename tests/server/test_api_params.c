@@ -256,6 +256,10 @@ Test(api_params, tools_have_a_form)
     refuse("{\"tools\":[" TOOL "," TOOL "]}", API_CHAT, ERR_INVALID, "tools[1].function.name");
     refuse("{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":1}}]}", API_CHAT, ERR_INVALID,
            "tools[0].function.strict");
+    char many[2048] = "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"";
+    for (int i = 0; i < 64; i++) sprintf(many + strlen(many), ",\"m%d\":0", i);
+    strcat(many, "}}]}");
+    refuse(many, API_CHAT, ERR_INVALID, "tools[0].function");
     refuse("{\"tool_choice\":\"a|\"}", API_CHAT, ERR_INVALID, "tool_choice");
     refuse("{\"tool_choice\":1}", API_CHAT, ERR_INVALID, "tool_choice");
     refuse("{\"tool_choice\":\"required\"}", API_CHAT, ERR_INVALID, "tool_choice");
