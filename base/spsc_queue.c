@@ -26,13 +26,17 @@ bool spsc_new(size_t item_bytes, size_t capacity, SpscQueue **ret_queue, Error *
     size_t rounded = 1;
     while (rounded < capacity) rounded *= 2;
     SpscQueue *queue = aligned_alloc(CACHE_LINE, sizeof *queue);
-    unsigned char *items = calloc(rounded, item_bytes);
+    unsigned char *items = NULL;
+    if (item_bytes <= SIZE_MAX / 2 / rounded)
+        items = aligned_alloc(CACHE_LINE, (rounded * item_bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
     if (!queue || !items) {
         free(queue);
         free(items);
         return error_set(error, ERR_NO_MEMORY, "no memory for a queue of %zu items", rounded);
     }
     memset(queue, 0, sizeof *queue);
+    /* All of it comes into use in turn, however few wait at once: taken now, it does not come page by page for hours. */
+    memset(items, 0, rounded * item_bytes);
     queue->item_bytes = item_bytes;
     queue->mask = rounded - 1;
     queue->items = items;

@@ -19,6 +19,8 @@ Test(spsc_queue, refuses_nonsense)
     cr_assert_not(spsc_new(8, 0, &queue, &error));
     cr_assert_not(spsc_new(8, SIZE_MAX, &queue, &error));
     cr_assert_eq(error.code, ERR_INVALID);
+    cr_assert_not(spsc_new(SIZE_MAX / 4, 8, &queue, &error));
+    cr_assert_eq(error.code, ERR_NO_MEMORY);
     cr_assert_null(queue);
     spsc_free(NULL);
 }
