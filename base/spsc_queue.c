@@ -35,7 +35,7 @@ bool spsc_new(size_t item_bytes, size_t capacity, SpscQueue **ret_queue, Error *
         return error_set(error, ERR_NO_MEMORY, "no memory for a queue of %zu items", rounded);
     }
     memset(queue, 0, sizeof *queue);
-    /* All of it comes into use in turn, however few wait at once: taken now, it does not come page by page for hours. */
+    /* All of it comes into use in turn, however few wait at once: taken now, it does not come page by page later. */
     memset(items, 0, rounded * item_bytes);
     queue->item_bytes = item_bytes;
     queue->mask = rounded - 1;
