@@ -54,15 +54,18 @@ def of_every_kind(server):
 
 
 def test_nothing_is_left_of_any_request(tiny_path, tmp_path):
-    """The same requests again: by then all that is kept on purpose (grammars, answers' tokens) is there."""
+    """
+    The same requests again and again. What is kept on purpose is there soon: grammars, answers' tokens, room for as many as were
+    once served at a time. A loss grows with each round.
+    """
     server = longwave_server.Server(tiny_path, "--session-dir", str(tmp_path), "--host-memory", "1M")
     try:
-        of_every_kind(server)
-        server.wait_idle()
-        before = server.metric(HEAP)
-        of_every_kind(server)
-        server.wait_idle()
+        sizes = []
+        while len(sizes) < 2 or sizes[-1] > sizes[-2]:
+            assert len(sizes) < 8, sizes
+            of_every_kind(server)
+            server.wait_idle()
+            sizes.append(server.metric(HEAP))
         assert server.metric("vllm:num_preemptions_total") > 0
-        server.wait_metric(HEAP, lambda n: n <= before)
     finally:
         assert server.stop() == 0
