@@ -36,7 +36,7 @@ def leave(server, body):
     """A client that reads a little of its stream."""
     s = server.open_post(path_of(body), {**body, "stream": True, "max_tokens": 1000, "ignore_eos": True})
     s.settimeout(60)
-    assert s.recv(100)
+    assert b" 200 " in s.recv(100)
     s.close()
 
 
@@ -61,11 +61,11 @@ def test_nothing_is_left_of_any_request(tiny_path, tmp_path):
     server = longwave_server.Server(tiny_path, "--session-dir", str(tmp_path), "--host-memory", "1M")
     try:
         sizes = []
-        while len(sizes) < 2 or sizes[-1] > sizes[-2]:
-            assert len(sizes) < 8, sizes
+        while len(sizes) < 2 or sizes[-1] != sizes[-2]:
+            assert len(sizes) < 10, sizes
             of_every_kind(server)
             server.wait_idle()
             sizes.append(server.metric(HEAP))
-        assert server.metric("vllm:num_preemptions_total") > 0
+        assert sizes[0] > 1e6 and server.metric("vllm:num_preemptions_total") > 0
     finally:
         assert server.stop() == 0

@@ -31,6 +31,7 @@ def test_choices_that_make_no_sense(smollm2):
     for fields, param in (({"tool_choice": "required"}, "tool_choice"),
                           ({"tools": [TOOL], "tool_choice": "often"}, "tool_choice"),
                           ({"tools": [TOOL, TOOL]}, "tools[1].function.name"),
+                          ({"tools": [{**TOOL, **{str(i): 0 for i in range(64)}}]}, "tools[0]"),
                           ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "time"}}},
                            "tool_choice.function.name")):
         status, error = smollm2.error(CHAT, {"messages": TURNS, **fields})

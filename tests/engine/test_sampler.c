@@ -389,7 +389,7 @@ typedef struct DistributionCase {
 } DistributionCase;
 
 /*
- * Chi-square over 20,000 draws, ids of small expectation put together. z is the deviation from the mean in standard
+ * Chi-square over all draws, ids of small expectation put together. z is the deviation from the mean in standard
  * deviations: beyond 4 the chance is about 1e-4, and the seed is fixed.
  */
 static void check_distribution(const DistributionCase *c, const float *row, uint32_t n)

@@ -70,7 +70,7 @@ static bool take_string(Json *json)
             json->at++;
         } else if (take(json, 'u')) {
             for (int i = 0; i < 4; i++, json->at++)
-                if (peek(json) < 0 || !strchr("0123456789abcdefABCDEF", peek(json))) return false;
+                if (peek(json) <= 0 || !strchr("0123456789abcdefABCDEF", peek(json))) return false;
         } else {
             if (peek(json) <= 0 || !strchr("\"\\/bfnrt", peek(json))) return false;
             json->at++;

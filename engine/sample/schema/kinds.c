@@ -144,6 +144,7 @@ static bool add_names(Reader *reader, const cJSON *schema, Error *error)
     const cJSON *target = target_of(reader, schema), *properties = member_of(reader, schema, "properties");
     uint32_t n = cJSON_IsObject(properties) && !target ? (uint32_t)cJSON_GetArraySize(properties) : 0;
     reader->looks += n;
+    if (is_spent(reader)) return true;
     if (n > reader->max - reader->n) {
         uint32_t max = 2 * reader->n + n;
         MemberKinds *members = arena_array(reader->arena, max, sizeof *members);

@@ -131,6 +131,7 @@ typedef struct Nodes {
     const SchemaNode *root; /* its objects have all members of 'kinds' as properties */
     ObjectKinds kinds;
     uint64_t steps;
+    uint64_t n_items; /* of the document's root; 0: not counted yet */
     unsigned nested;
     Error *error;
 } Nodes;

@@ -165,7 +165,13 @@ static bool has_twin(const cJSON *list, const cJSON *branch)
 enum { STRUCTURED = KIND_ARRAY | KIND_OBJECT };
 
 /* Branches are compared with each other, name by name: of schemas as people write them that is little work. */
-enum { PAIRS_PER_STEP = 4096, LOOKS_PER_STEP = 64 };
+enum { PAIRS_PER_STEP = 4096 };
+
+/* The branches of a oneOf, or what those that are a reference refer to. */
+typedef struct Branches {
+    const cJSON **targets; /* [n] */
+    uint64_t n, n_items;   /* n_items: what stands in all of them */
+} Branches;
 
 /* That the two have no array and no object in common is looked at when all nodes are filled. */
 static bool keep_apart(Way *way, const Keywords *keywords, const cJSON *a, const cJSON *b, const Scalars *structured)
@@ -199,48 +205,69 @@ static uint64_t count_items(const cJSON *item)
     return n;
 }
 
-/* What a branch refers to, or the branch. */
-static const cJSON *target_of(Nodes *nodes, const cJSON *branch)
+/* What a branch refers to, or the branch. Takes steps for all that has to be looked at to find it. */
+static bool target_of(Nodes *nodes, const cJSON *branch, const cJSON **ret_target)
 {
-    const cJSON *reference = member_of(branch, "$ref"), *target;
+    const cJSON *reference = member_of(branch, "$ref");
     Error ignored;
-    if (!cJSON_IsString(reference)) return branch;
-    return schema_document_resolve(nodes->document, branch, reference->valuestring, &target, &ignored) ? target
-                                                                                                       : branch;
+    *ret_target = branch;
+    if (!cJSON_IsString(reference)) return true;
+    if (!nodes->n_items) nodes->n_items = count_items(schema_document_root(nodes->document));
+    if (!nodes_spend(nodes, 1 + nodes->n_items / PAIRS_PER_STEP)) return false;
+    return schema_document_resolve(nodes->document, branch, reference->valuestring, ret_target, &ignored) ||
+           ignored.code != ERR_NO_MEMORY || nodes_no_memory(nodes);
+}
+
+static bool find_branches(Nodes *nodes, const cJSON *list, Branches *ret)
+{
+    *ret = (Branches){.targets = arena_array(nodes->arena, (size_t)cJSON_GetArraySize(list), sizeof *ret->targets)};
+    if (!ret->targets) return nodes_no_memory(nodes);
+    for (const cJSON *branch = list->child; branch; branch = branch->next) {
+        const cJSON **target = &ret->targets[ret->n++];
+        if (!target_of(nodes, branch, target)) return false;
+        ret->n_items += count_items(branch) + (*target == branch ? 0 : count_items(*target));
+    }
+    return true;
+}
+
+/* Names of this branch are looked for in the other one, and in what both require. */
+static uint64_t steps_of_pairs(const Branches *branches, const cJSON *branch, const cJSON *target)
+{
+    uint64_t n = count_items(branch) + (branch == target ? 0 : count_items(target));
+    return 1 + n * (branches->n_items + branches->n * n) / PAIRS_PER_STEP;
 }
 
 /*
  * The usual union: objects that tell by a property with a constant of its own which one they are. A name is looked for
  * among all of the other one's.
  */
-static bool has_other_tag(Nodes *nodes, const cJSON *branch, const cJSON *other, bool *ret_has)
+static bool has_other_tag(const cJSON *a, const cJSON *b)
 {
-    const cJSON *a = target_of(nodes, branch), *b = target_of(nodes, other);
     const cJSON *type = member_of(a, "type"), *properties = member_of(a, "properties");
     const cJSON *its_properties = member_of(b, "properties");
-    *ret_has = false;
-    if (!cJSON_IsString(type) || strcmp(type->valuestring, "object") || !properties || !its_properties) return true;
-    uint64_t steps = 1 + (uint64_t)cJSON_GetArraySize(its_properties) / LOOKS_PER_STEP;
-    for (const cJSON *item = properties->child; item && !*ret_has; item = item->next) {
+    if (!cJSON_IsString(type) || strcmp(type->valuestring, "object") || !properties || !its_properties) return false;
+    for (const cJSON *item = properties->child; item; item = item->next) {
         const cJSON *mine = member_of(item, "const");
         if (!cJSON_IsString(mine)) continue;
-        if (!nodes_spend(nodes, steps)) return false;
         const cJSON *its = member_of(member_of(its_properties, item->string), "const");
-        *ret_has = cJSON_IsString(its) && strcmp(mine->valuestring, its->valuestring) != 0 &&
-                   is_required(a, item->string) && is_required(b, item->string);
+        if (cJSON_IsString(its) && strcmp(mine->valuestring, its->valuestring) != 0 && is_required(a, item->string) &&
+            is_required(b, item->string))
+            return true;
     }
-    return true;
+    return false;
 }
 
-/* All pairs of this branch that have to have nothing in common. */
-static bool keep_others_apart(Way *way, const Keywords *keywords, const cJSON *branch)
+/* All pairs of branch i that have to have nothing in common. */
+static bool keep_others_apart(Way *way, const Keywords *keywords, const Branches *branches, const cJSON *branch,
+                              uint64_t i)
 {
     static const Scalars structured = {.kinds = STRUCTURED};
+    const cJSON *first = branches->targets[i];
+    if (!nodes_spend(way->nodes, steps_of_pairs(branches, branch, first))) return false;
     for (const cJSON *other = branch->next; other; other = other->next) {
-        bool has_tag;
+        const cJSON *target = branches->targets[++i];
         if (is_true(other) && is_true(branch)) continue;
-        if (!has_other_tag(way->nodes, branch, other, &has_tag)) return false;
-        if (has_tag || cJSON_Compare(other, branch, true)) continue;
+        if (has_other_tag(first, target) || cJSON_Compare(other, branch, true)) continue;
         if (!keep_apart(way, keywords, branch, other, &structured)) return false;
     }
     return true;
@@ -250,18 +277,18 @@ static bool walk_one_of(Way way, const Keywords *keywords, const Pending *from)
 {
     static const Scalars structured = {.kinds = STRUCTURED};
     const cJSON *list = keywords->key[KEY_ONE_OF];
-    uint64_t n_items = count_items(list);
+    Branches branches;
     Scalars once;
-    if (!scalars_of_one(way.nodes, list, &once)) return false;
+    uint64_t i = 0;
+    if (!find_branches(way.nodes, list, &branches) || !scalars_of_one(way.nodes, list, &once)) return false;
     Way scalars = way;
     if (once.kinds && (!add_limits(&scalars, once) || !walk(scalars))) return false;
-    for (const cJSON *branch = list->child; branch; branch = branch->next) {
+    for (const cJSON *branch = list->child; branch; branch = branch->next, i++) {
         SchemaNode *node;
         if (!fill_one(way.nodes, branch, &node)) return false;
         if (!(node->kinds & STRUCTURED)) continue;
-        if (!nodes_spend(way.nodes, count_items(branch) * n_items / PAIRS_PER_STEP)) return false;
+        if (!keep_others_apart(&way, keywords, &branches, branch, i)) return false;
         bool twin = has_twin(list, branch);
-        if (!keep_others_apart(&way, keywords, branch)) return false;
         Way taken = way;
         if (!twin && !(add_limits(&taken, structured) && push(&taken, PART_SCHEMA, branch, from) && walk(taken)))
             return false;

@@ -43,6 +43,7 @@ void schema_rig_refuses(const char *schema, const char *part)
     Grammar *grammar;
     Error error = {0};
     cr_assert_not(schema_rig_compile(schema, NULL, &grammar, &error), "%s is not refused", schema);
-    cr_expect(error.code == ERR_SCHEMA || error.code == ERR_TOO_LARGE, "%s: code %d", schema, error.code);
-    cr_expect(strstr(error.text, part), "%s: '%s' does not say '%s'", schema, error.text, part);
+    cr_expect(error.code == ERR_SCHEMA || error.code == ERR_TOO_LARGE, "code %d, '%s': %s", error.code, error.text,
+              schema);
+    cr_expect(strstr(error.text, part), "'%s' does not say '%s': %s", error.text, part, schema);
 }
