@@ -21,14 +21,9 @@ typedef struct KeywordList {
 
 static bool push_keyword(JinjaRun *run, KeywordList *list, JText name, JValue value)
 {
-    if (list->n == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 4;
-        JKeyword *items = jinja_alloc(run, capacity, sizeof *items);
-        if (!items) return false;
-        if (list->n) memcpy(items, list->items, list->n * sizeof *items);
-        list->items = items;
-        list->capacity = capacity;
-    }
+    JKeyword *items = jinja_room(run, list->items, list->n, sizeof *items, &list->capacity);
+    if (!items) return false;
+    list->items = items;
     list->items[list->n++] = (JKeyword){.name = name, .value = value};
     return true;
 }

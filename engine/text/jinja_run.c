@@ -41,19 +41,14 @@ enum { VARIABLES_PER_STEP = 16 };
 bool jinja_scope_set(JinjaRun *run, JScope *scope, JText name, JValue value)
 {
     if (!jinja_spend(run, scope->n / VARIABLES_PER_STEP)) return false;
-    for (uint32_t i = 0; i < scope->n; i++) {
+    for (size_t i = 0; i < scope->n; i++) {
         if (!jinja_text_equal(scope->variables[i].name, name)) continue;
         scope->variables[i].value = value;
         return true;
     }
-    if (scope->n == scope->capacity) {
-        uint32_t capacity = scope->capacity ? scope->capacity * 2 : 4;
-        JVariable *variables = jinja_alloc(run, capacity, sizeof *variables);
-        if (!variables) return false;
-        if (scope->n) memcpy(variables, scope->variables, scope->n * sizeof *variables);
-        scope->variables = variables;
-        scope->capacity = capacity;
-    }
+    JVariable *variables = jinja_room(run, scope->variables, scope->n, sizeof *variables, &scope->capacity);
+    if (!variables) return false;
+    scope->variables = variables;
     scope->variables[scope->n++] = (JVariable){.name = name, .value = value};
     return true;
 }
@@ -63,7 +58,7 @@ bool jinja_scope_find(JinjaRun *run, JText name, const JValue **ret_value)
     size_t n_seen = 0;
     *ret_value = NULL;
     for (const JScope *scope = run->scope; scope && !*ret_value; scope = scope->parent) {
-        for (uint32_t i = 0; i < scope->n && !*ret_value; i++)
+        for (size_t i = 0; i < scope->n && !*ret_value; i++)
             if (jinja_text_equal(scope->variables[i].name, name)) *ret_value = &scope->variables[i].value;
         n_seen += scope->n;
     }

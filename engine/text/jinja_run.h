@@ -22,7 +22,7 @@ typedef struct JVariable {
 typedef struct JScope {
     struct JScope *parent;
     JVariable *variables; /* [n] */
-    uint32_t n, capacity;
+    size_t n, capacity;
 } JScope;
 
 struct JinjaRun {

@@ -32,6 +32,17 @@ bool jinja_make_text(JinjaRun *run, JText text, JValue *ret)
     return true;
 }
 
+void *jinja_room(JinjaRun *run, void *items, size_t n, size_t size, size_t *capacity)
+{
+    if (n < *capacity) return items;
+    size_t more = *capacity ? *capacity * 2 : 4;
+    void *copy = jinja_alloc(run, more, size);
+    if (!copy) return NULL;
+    if (n) memcpy(copy, items, n * size);
+    *capacity = more;
+    return copy;
+}
+
 bool jinja_make_list(JinjaRun *run, JType type, size_t capacity, JValue *ret)
 {
     JList *list = jinja_alloc(run, 1, sizeof *list);
@@ -47,14 +58,9 @@ bool jinja_make_list(JinjaRun *run, JType type, size_t capacity, JValue *ret)
 
 bool jinja_list_push(JinjaRun *run, JList *list, JValue item)
 {
-    if (list->n == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 4;
-        JValue *items = jinja_alloc(run, capacity, sizeof *items);
-        if (!items) return false;
-        if (list->n) memcpy(items, list->items, list->n * sizeof *items);
-        list->items = items;
-        list->capacity = capacity;
-    }
+    JValue *items = jinja_room(run, list->items, list->n, sizeof *items, &list->capacity);
+    if (!items) return false;
+    list->items = items;
     list->items[list->n++] = item;
     return true;
 }

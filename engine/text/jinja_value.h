@@ -136,6 +136,8 @@ static inline bool jinja_is_number(const JValue *value)
 /* Zeroed memory of the run, or NULL with the run's error set. */
 LW_CHECK void *jinja_alloc(JinjaRun *run, size_t count, size_t size);
 LW_CHECK bool jinja_make_text(JinjaRun *run, JText text, JValue *ret);
+/* Room for one more behind n items of size bytes: the items, or their copy in twice the room. NULL: an error is set. */
+LW_CHECK void *jinja_room(JinjaRun *run, void *items, size_t n, size_t size, size_t *capacity);
 LW_CHECK bool jinja_make_list(JinjaRun *run, JType type, size_t capacity, JValue *ret);
 LW_CHECK bool jinja_list_push(JinjaRun *run, JList *list, JValue item);
 LW_CHECK bool jinja_make_dict(JinjaRun *run, JType type, JValue *ret);

@@ -229,6 +229,13 @@ void schema_path(const cJSON *root, const cJSON *item, char *out, size_t n)
     if (!find_path(root, item, out, n, 1)) snprintf(out, n, "#");
 }
 
+uint64_t schema_count_items(const cJSON *item)
+{
+    uint64_t n = 1;
+    for (const cJSON *child = item->child; child; child = child->next) n += schema_count_items(child);
+    return n;
+}
+
 const cJSON *schema_document_root(const SchemaDocument *document)
 {
     return document->root;

@@ -17,4 +17,5 @@ LW_CHECK bool schema_document_resolve(SchemaDocument *document, const cJSON *sch
                                       const cJSON **ret_target, Error *error);
 /* Where an item of the tree stands, "#/properties/a"; cut where n ends. */
 void schema_path(const cJSON *root, const cJSON *item, char *out, size_t n);
+uint64_t schema_count_items(const cJSON *item); /* with itself and all below it */
 const cJSON *schema_document_root(const SchemaDocument *document);

@@ -12,7 +12,7 @@ typedef struct Reader {
     MemberKinds *members; /* [n] */
     uint32_t n, max;
     uint32_t steps, looks, nested;
-    uint32_t n_items; /* of the schema: looks that a reference takes */
+    uint32_t n_items; /* of the schema, at most KINDS_MAX_LOOKS: looks that a reference takes */
 } Reader;
 
 static bool is_spent(const Reader *reader)
@@ -32,20 +32,13 @@ static const cJSON *member_of(Reader *reader, const cJSON *object, const char *n
     return item;
 }
 
-static uint32_t count_items(const cJSON *item)
-{
-    uint32_t n = 1;
-    for (const cJSON *child = item->child; child; child = child->next) n += count_items(child);
-    return n;
-}
-
 /* What a reference stands for; NULL: there is none. */
 static const cJSON *target_of(Reader *reader, const cJSON *schema)
 {
     const cJSON *reference = member_of(reader, schema, "$ref"), *target;
     Error ignored;
     if (!cJSON_IsString(reference)) return NULL;
-    reader->looks += reader->n_items < KINDS_MAX_LOOKS ? reader->n_items : KINDS_MAX_LOOKS;
+    reader->looks += reader->n_items;
     bool ok = reader->document &&
               schema_document_resolve(reader->document, schema, reference->valuestring, &target, &ignored);
     return ok ? target : reference; /* which is no schema: it says nothing */
@@ -183,7 +176,8 @@ static void sort_names(Reader *reader)
 
 bool schema_member_kinds(const cJSON *schema, Arena *arena, ObjectKinds *ret_kinds, Error *error)
 {
-    Reader reader = {.arena = arena, .n_items = count_items(schema)};
+    uint64_t n_items = schema_count_items(schema);
+    Reader reader = {.arena = arena, .n_items = n_items < KINDS_MAX_LOOKS ? (uint32_t)n_items : KINDS_MAX_LOOKS};
     Error ignored;
     if (!schema_document_open(schema, arena, &reader.document, &ignored)) {
         if (ignored.code == ERR_NO_MEMORY) return error_set(error, ERR_NO_MEMORY, "no memory for a schema");

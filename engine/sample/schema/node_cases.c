@@ -167,10 +167,15 @@ enum { STRUCTURED = KIND_ARRAY | KIND_OBJECT };
 /* Branches are compared with each other, name by name: of schemas as people write them that is little work. */
 enum { PAIRS_PER_STEP = 4096 };
 
-/* The branches of a oneOf, or what those that are a reference refer to. */
+/* A branch of a oneOf: what it refers to, or itself, and how many items stand in both. */
+typedef struct Branch {
+    const cJSON *target;
+    uint64_t n_items;
+} Branch;
+
 typedef struct Branches {
-    const cJSON **targets; /* [n] */
-    uint64_t n, n_items;   /* n_items: what stands in all of them */
+    Branch *list; /* [n] */
+    uint64_t n, n_items;
 } Branches;
 
 /* That the two have no array and no object in common is looked at when all nodes are filled. */
@@ -198,13 +203,6 @@ static bool is_required(const cJSON *schema, const char *name)
     return false;
 }
 
-static uint64_t count_items(const cJSON *item)
-{
-    uint64_t n = 1;
-    for (const cJSON *child = item->child; child; child = child->next) n += count_items(child);
-    return n;
-}
-
 /* What a branch refers to, or the branch. Takes steps for all that has to be looked at to find it. */
 static bool target_of(Nodes *nodes, const cJSON *branch, const cJSON **ret_target)
 {
@@ -212,7 +210,7 @@ static bool target_of(Nodes *nodes, const cJSON *branch, const cJSON **ret_targe
     Error ignored;
     *ret_target = branch;
     if (!cJSON_IsString(reference)) return true;
-    if (!nodes->n_items) nodes->n_items = count_items(schema_document_root(nodes->document));
+    if (!nodes->n_items) nodes->n_items = schema_count_items(schema_document_root(nodes->document));
     if (!nodes_spend(nodes, 1 + nodes->n_items / PAIRS_PER_STEP)) return false;
     return schema_document_resolve(nodes->document, branch, reference->valuestring, ret_target, &ignored) ||
            ignored.code != ERR_NO_MEMORY || nodes_no_memory(nodes);
@@ -220,20 +218,21 @@ static bool target_of(Nodes *nodes, const cJSON *branch, const cJSON **ret_targe
 
 static bool find_branches(Nodes *nodes, const cJSON *list, Branches *ret)
 {
-    *ret = (Branches){.targets = arena_array(nodes->arena, (size_t)cJSON_GetArraySize(list), sizeof *ret->targets)};
-    if (!ret->targets) return nodes_no_memory(nodes);
-    for (const cJSON *branch = list->child; branch; branch = branch->next) {
-        const cJSON **target = &ret->targets[ret->n++];
-        if (!target_of(nodes, branch, target)) return false;
-        ret->n_items += count_items(branch) + (*target == branch ? 0 : count_items(*target));
+    *ret = (Branches){.list = arena_array(nodes->arena, (size_t)cJSON_GetArraySize(list), sizeof *ret->list)};
+    if (!ret->list) return nodes_no_memory(nodes);
+    for (const cJSON *item = list->child; item; item = item->next) {
+        Branch *branch = &ret->list[ret->n++];
+        if (!target_of(nodes, item, &branch->target)) return false;
+        branch->n_items = schema_count_items(item) + (branch->target == item ? 0 : schema_count_items(branch->target));
+        ret->n_items += branch->n_items;
     }
     return true;
 }
 
 /* Names of this branch are looked for in the other one, and in what both require. */
-static uint64_t steps_of_pairs(const Branches *branches, const cJSON *branch, const cJSON *target)
+static uint64_t steps_of_pairs(const Branches *branches, const Branch *branch)
 {
-    uint64_t n = count_items(branch) + (branch == target ? 0 : count_items(target));
+    uint64_t n = branch->n_items;
     return 1 + n * (branches->n_items + branches->n * n) / PAIRS_PER_STEP;
 }
 
@@ -262,10 +261,10 @@ static bool keep_others_apart(Way *way, const Keywords *keywords, const Branches
                               uint64_t i)
 {
     static const Scalars structured = {.kinds = STRUCTURED};
-    const cJSON *first = branches->targets[i];
-    if (!nodes_spend(way->nodes, steps_of_pairs(branches, branch, first))) return false;
+    const cJSON *first = branches->list[i].target;
+    if (!nodes_spend(way->nodes, steps_of_pairs(branches, &branches->list[i]))) return false;
     for (const cJSON *other = branch->next; other; other = other->next) {
-        const cJSON *target = branches->targets[++i];
+        const cJSON *target = branches->list[++i].target;
         if (is_true(other) && is_true(branch)) continue;
         if (has_other_tag(first, target) || cJSON_Compare(other, branch, true)) continue;
         if (!keep_apart(way, keywords, branch, other, &structured)) return false;
