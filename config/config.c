@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_OPTIONS = 128, ARENA_BLOCK_BYTES = 4096, ARENA_MAX_BYTES = 256 << 20 };
+enum { MAX_OPTIONS = 192, ARENA_BLOCK_BYTES = 4096, ARENA_MAX_BYTES = 256 << 20 };
 
 /* What the command line says, before any of it is applied: the file named there comes first. */
 typedef struct CommandLine {

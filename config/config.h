@@ -18,6 +18,7 @@ typedef enum CommandId {
     CMD_BENCH = 16,
     CMD_EVAL = 32,
     CMD_CALIBRATE = 64,
+    CMD_BENCH_SERVE = 128,
 } CommandId;
 
 /* Every subcommand. */
@@ -43,6 +44,10 @@ typedef struct ConfigShare {
 
 typedef enum ScheduleMode { SCHEDULE_FCFS, SCHEDULE_PRIORITY } ScheduleMode;
 typedef enum CacheMode { CACHE_OFF, CACHE_ON, CACHE_EXACT } CacheMode; /* exact: decoded runs never match */
+
+/* What bench serve asks for, and where. */
+typedef enum WorkloadKind { WORKLOAD_RANDOM, WORKLOAD_PREFIX, WORKLOAD_AGENT } WorkloadKind;
+typedef enum EndpointKind { ENDPOINT_CHAT, ENDPOINT_COMPLETIONS } EndpointKind;
 
 /* What rows the questions of eval are. */
 typedef enum QuestionRows { QUESTIONS_DECODED, QUESTIONS_PREFILLED } QuestionRows;
@@ -121,6 +126,16 @@ typedef struct Config {
     const char *synthetic; /* SHAPE:TYPE */
     const char *row;       /* of the kernels' table; NULL: the best */
     bool kernels;
+    /* bench serve */
+    WorkloadKind workload;
+    EndpointKind endpoint;
+    const char *replay; /* path; NULL: none */
+    uint32_t clients, prefixes;
+    float rate;        /* dialogues a second; 0: closed loop */
+    uint64_t requests; /* 0: as many as duration_s allows */
+    uint32_t duration_s;
+    const char *prompt_tokens, *answer_tokens, *prefix_tokens, *tool_tokens, *turns, *think_ms; /* load/lengths.h */
+    bool ignore_eos;
     /* eval */
     const char *policies, *tasks; /* lists with commas, see engine/eval/ */
     ConfigList lengths;           /* tokens */

@@ -18,6 +18,7 @@ const ConfigCommand config_commands[] = {
     {CMD_TOKENIZE, "tokenize", "show the token ids of a text"},
     {CMD_INSPECT, "inspect", "show what a GGUF file or a named shape holds and needs"},
     {CMD_BENCH, "bench", "measure how fast a model or the kernels are on this machine"},
+    {CMD_BENCH_SERVE, "bench serve", "measure what clients of a running server feel under load"},
     {CMD_EVAL, "eval", "measure what attention policies cost in fidelity over long contexts"},
     {CMD_CALIBRATE, "calibrate", "find out which heads can stream, and from which length on a policy pays"},
 };
@@ -29,20 +30,26 @@ static const OptionChoice log_levels[] = {
     {"error", LOG_ERROR}, {"warn", LOG_WARN}, {"info", LOG_INFO}, {"debug", LOG_DEBUG}, {NULL, 0}};
 static const OptionChoice log_formats[] = {{"text", LOG_TEXT}, {"json", LOG_JSON}, {NULL, 0}};
 
+static const OptionChoice workloads[] = {
+    {"random", WORKLOAD_RANDOM}, {"prefix", WORKLOAD_PREFIX}, {"agent", WORKLOAD_AGENT}, {NULL, 0}};
+static const OptionChoice endpoints[] = {{"chat", ENDPOINT_CHAT}, {"completions", ENDPOINT_COMPLETIONS}, {NULL, 0}};
+
 static const OptionChoice question_kinds[] = {
     {"decode", QUESTIONS_DECODED}, {"prefill", QUESTIONS_PREFILLED}, {NULL, 0}};
 
 #define FIELD(f) .offset = offsetof(Config, f), .width = sizeof(((Config *)0)->f)
 
 const ConfigOption config_options[] = {
-    {"config", .kind = OPTION_TEXT, FIELD(config), .commands = MODEL_USERS, .metavar = "PATH",
+    {"config", .kind = OPTION_TEXT, FIELD(config), .commands = MODEL_USERS | CMD_BENCH_SERVE, .metavar = "PATH",
      .help = "INI file with options; the environment and the command line win over it"},
 
     {"model", 'm', OPTION_TEXT, FIELD(model), .rival_offset = offsetof(Config, shape), .section = "model",
      .commands = MODEL_USERS, .required = CMD_SERVE | CMD_GENERATE | CMD_TOKENIZE | MEASURERS, .metavar = "PATH",
      .help = "GGUF file"},
-    {"alias", .kind = OPTION_TEXT, FIELD(alias), .shown = "the file's general.name", .section = "model",
-     .commands = CMD_SERVE, .metavar = "NAME[,NAME...]", .help = "model names that requests use"},
+    {"alias", .kind = OPTION_TEXT, FIELD(alias),
+     .shown = "the file's general.name; bench serve: what the server lists first",
+     .section = "model", .commands = CMD_SERVE | CMD_BENCH_SERVE, .metavar = "NAME[,NAME...]",
+     .help = "model names that requests use"},
     {"ctx", 'c', OPTION_TOKENS, FIELD(context), .fallback = "0", .shown = "the model's", .max = 1u << 24,
      .section = "model", .commands = RUNNERS | CMD_INSPECT, .metavar = "TOKENS",
      .help = "largest context of one request, prompt and answer together; by default no more than memory holds, and "
@@ -109,17 +116,18 @@ const ConfigOption config_options[] = {
      .commands = CMD_SERVE, .metavar = "MODE",
      .help = "reuse of common prefixes; exact: only where the result is the same bit by bit"},
 
-    {"host", .kind = OPTION_TEXT, FIELD(host), .fallback = "127.0.0.1", .section = "server", .commands = CMD_SERVE,
-     .metavar = "ADDRESS", .help = "address to listen on, or unix:PATH"},
+    {"host", .kind = OPTION_TEXT, FIELD(host), .fallback = "127.0.0.1", .section = "server",
+     .commands = CMD_SERVE | CMD_BENCH_SERVE, .metavar = "ADDRESS",
+     .help = "address to listen on, or unix:PATH; of bench serve the server's"},
     {"port", .kind = OPTION_INTEGER, FIELD(port), .fallback = "8080", .min = 1, .max = 65535, .section = "server",
-     .commands = CMD_SERVE, .metavar = "PORT", .help = "TCP port to listen on"},
+     .commands = CMD_SERVE | CMD_BENCH_SERVE, .metavar = "PORT", .help = "TCP port to listen on, or of the server"},
     {"api_key_file", .kind = OPTION_TEXT, FIELD(api_key_file), .section = "server", .commands = CMD_SERVE,
      .reloads = true, .metavar = "PATH",
      .help =
          "file of API keys, a line each as NAME:KEY, scope and limits (docs/api.md, Access); or credential:NAME, one "
          "that the service manager passes"},
-    {"api_key", .kind = OPTION_TEXT, FIELD(api_key), .commands = CMD_SERVE, .metavar = "KEY",
-     .help = "one API key, for tests: other users of the machine can see a command line"},
+    {"api_key", .kind = OPTION_TEXT, FIELD(api_key), .commands = CMD_SERVE | CMD_BENCH_SERVE, .metavar = "KEY",
+     .help = "one API key, for tests: other users of the machine can see a command line, but not the environment"},
     {"cors_origins", .kind = OPTION_TEXT, FIELD(cors_origins), .shown = "none", .section = "server",
      .commands = CMD_SERVE, .reloads = true, .metavar = "ORIGIN[,ORIGIN...]",
      .help = "web pages whose scripts may read answers, such as https://example.org; * is all"},
@@ -146,8 +154,8 @@ const ConfigOption config_options[] = {
      .section = "server", .commands = CMD_SERVE, .metavar = "TIME",
      .help = "how long open requests may go on after SIGTERM"},
     {"request_timeout", .kind = OPTION_SECONDS, FIELD(request_timeout_s), .fallback = "none", .max = 30 * 86400,
-     .section = "server", .commands = CMD_SERVE, .reloads = true, .metavar = "TIME",
-     .help = "longest time one request may take; beyond it: 504"},
+     .section = "server", .commands = CMD_SERVE | CMD_BENCH_SERVE, .reloads = true, .metavar = "TIME",
+     .help = "longest time one request may take; beyond it: 504, and bench serve gives it up"},
 
     {"log_level", .kind = OPTION_CHOICE, FIELD(log_level), .fallback = "info", .choices = log_levels, .section = "log",
      .commands = CMD_SERVE, .reloads = true, .metavar = "LEVEL", .help = "least important lines to write"},
@@ -208,8 +216,9 @@ const ConfigOption config_options[] = {
     {"mirostat_eta", .kind = OPTION_REAL, FIELD(mirostat_eta), .fallback = "0.1", .real_max = 1,
      .commands = CMD_GENERATE, .metavar = "X", .help = "with mirostat: learning rate"},
     {"seed", .kind = OPTION_INTEGER, FIELD(seed), .seen_offset = offsetof(Config, has_seed), .fallback = "0",
-     .shown = "a random one; eval and calibrate: 0", .max = UINT64_MAX, .commands = CMD_GENERATE | MEASURERS,
-     .metavar = "N", .help = "same seed, same prompt: same text"},
+     .shown = "a random one; eval and calibrate: 0", .max = UINT64_MAX,
+     .commands = CMD_GENERATE | MEASURERS | CMD_BENCH_SERVE, .metavar = "N",
+     .help = "same seed, same prompt: same text; of bench serve the same requests"},
 
     {"special", .kind = OPTION_FLAG, FIELD(special), .fallback = "off", .commands = CMD_TOKENIZE,
      .help = "take control tokens in the text as such, not as plain text"},
@@ -244,6 +253,40 @@ const ConfigOption config_options[] = {
      .help = "time the kernels on the shapes of a small model instead of a file"},
     {"row", .kind = OPTION_TEXT, FIELD(row), .shown = "the best for this machine", .commands = CMD_BENCH,
      .metavar = "NAME", .help = "row of the table of kernels, such as cpu-avx2"},
+
+    {"workload", .kind = OPTION_CHOICE, FIELD(workload), .fallback = "random", .choices = workloads,
+     .commands = CMD_BENCH_SERVE, .metavar = "KIND",
+     .help = "prompts that share nothing, prompts behind a shared prefix, or dialogues with tools behind one"},
+    {"replay", .kind = OPTION_TEXT, FIELD(replay), .shown = "none", .commands = CMD_BENCH_SERVE, .metavar = "PATH",
+     .help = "instead of a workload: requests at their times, a JSON object a line with at (seconds), prompt or "
+             "prompt_tokens, and answer_tokens"},
+    {"clients", .kind = OPTION_INTEGER, FIELD(clients), .fallback = "16", .min = 1, .max = 16384,
+     .commands = CMD_BENCH_SERVE, .metavar = "N", .help = "closed loop: so many ask again when they have their answer"},
+    {"rate", .kind = OPTION_REAL, FIELD(rate), .fallback = "0", .shown = "closed loop", .real_max = 1e5,
+     .commands = CMD_BENCH_SERVE, .metavar = "X",
+     .help = "open loop: so many begin in a second, at random times that do not wait for the server"},
+    {"requests", .kind = OPTION_INTEGER, FIELD(requests), .fallback = "0", .shown = "100, or what fits the duration",
+     .max = UINT32_MAX, .commands = CMD_BENCH_SERVE, .metavar = "N", .help = "requests after which none begins"},
+    {"duration", .kind = OPTION_SECONDS, FIELD(duration_s), .fallback = "none", .max = 30 * 86400,
+     .commands = CMD_BENCH_SERVE, .metavar = "TIME", .help = "time after which no request begins"},
+    {"prompt_tokens", .kind = OPTION_TEXT, FIELD(prompt_tokens), .fallback = "512", .commands = CMD_BENCH_SERVE,
+     .metavar = "LENGTHS", .help = "length of a prompt: N, A-B, exp:MEAN or lognormal:MEDIAN:SIGMA; in common words"},
+    {"answer_tokens", .kind = OPTION_TEXT, FIELD(answer_tokens), .fallback = "128", .commands = CMD_BENCH_SERVE,
+     .metavar = "LENGTHS", .help = "length of an answer, as max_tokens"},
+    {"prefix_tokens", .kind = OPTION_TEXT, FIELD(prefix_tokens), .fallback = "2048", .commands = CMD_BENCH_SERVE,
+     .metavar = "LENGTHS", .help = "with prefix and agent: length of what is shared"},
+    {"prefixes", .kind = OPTION_INTEGER, FIELD(prefixes), .fallback = "1", .min = 1, .max = 1024,
+     .commands = CMD_BENCH_SERVE, .metavar = "N", .help = "with prefix and agent: how many different ones there are"},
+    {"turns", .kind = OPTION_TEXT, FIELD(turns), .fallback = "4-12", .commands = CMD_BENCH_SERVE, .metavar = "LENGTHS",
+     .help = "with agent: turns of a dialogue"},
+    {"tool_tokens", .kind = OPTION_TEXT, FIELD(tool_tokens), .fallback = "exp:256", .commands = CMD_BENCH_SERVE,
+     .metavar = "LENGTHS", .help = "with agent: length of what a tool answers"},
+    {"think_ms", .kind = OPTION_TEXT, FIELD(think_ms), .fallback = "exp:500", .commands = CMD_BENCH_SERVE,
+     .metavar = "LENGTHS", .help = "with agent: milliseconds between an answer and the next turn"},
+    {"endpoint", .kind = OPTION_CHOICE, FIELD(endpoint), .fallback = "chat", .choices = endpoints,
+     .commands = CMD_BENCH_SERVE, .metavar = "KIND", .help = "/v1/chat/completions or /v1/completions"},
+    {"ignore_eos", .kind = OPTION_FLAG, FIELD(ignore_eos), .fallback = "on", .commands = CMD_BENCH_SERVE,
+     .help = "ask for answers of their whole length; off for servers that do not know the field"},
 
     {"policies", .kind = OPTION_TEXT, FIELD(policies), .fallback = "dense",
      .commands = MEASURERS | CMD_BENCH | CMD_INSPECT, .metavar = "NAME[:FIELD=VALUE...][,...]",
@@ -303,7 +346,7 @@ const ConfigOption config_options[] = {
      .commands = CMD_CALIBRATE, .metavar = "TOKENS", .help = "last tokens that it sees in rows of prompts"},
 
     {"json", .kind = OPTION_FLAG, FIELD(json), .fallback = "off",
-     .commands = CMD_INSPECT | PROMPTED | CMD_BENCH | MEASURERS, .help = "machine-readable output"},
+     .commands = CMD_INSPECT | PROMPTED | CMD_BENCH | CMD_BENCH_SERVE | MEASURERS, .help = "machine-readable output"},
 };
 const size_t config_n_options = sizeof config_options / sizeof *config_options;
 

@@ -15,6 +15,15 @@ static void print_flags(CommandId command)
     }
 }
 
+/* Those that make the name of another command. */
+static void print_second_words(const char *first)
+{
+    size_t n = strlen(first);
+    for (size_t i = 0; i < config_n_commands; i++)
+        if (!strncmp(config_commands[i].name, first, n) && config_commands[i].name[n] == ' ')
+            printf("%s ", config_commands[i].name + n + 1);
+}
+
 /* What follows an option: its words, a file or folder, or nothing that could be known. */
 static void print_case(const ConfigOption *option)
 {
@@ -41,13 +50,19 @@ void config_print_completion(void)
          "    COMPREPLY=()\n"
          "    case $before in");
     for (size_t i = 0; i < config_n_options; i++) print_case(&config_options[i]);
-    puts("    esac\n    case ${COMP_WORDS[1]} in");
-    for (size_t i = 0; i < config_n_commands; i++) {
-        printf("    %s) words=\"", config_commands[i].name);
-        print_flags(config_commands[i].id);
+    /* A command of two words before the one that its first word names. */
+    puts("    esac\n    case \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in");
+    for (size_t i = 0; i < 2 * config_n_commands; i++) {
+        const ConfigCommand *command = &config_commands[i % config_n_commands];
+        bool is_long = strchr(command->name, ' ');
+        if (is_long != (i < config_n_commands)) continue;
+        printf("    \"%s\"%s) words=\"", command->name, is_long ? "" : "\" \"*");
+        print_flags(command->id);
+        if (!is_long) print_second_words(command->name);
         puts("--help\" ;;");
     }
     fputs("    esac\n    [ \"$COMP_CWORD\" -gt 1 ] || words+=\"", stdout);
-    for (size_t i = 0; i < config_n_commands; i++) printf(" %s", config_commands[i].name);
+    for (size_t i = 0; i < config_n_commands; i++)
+        if (!strchr(config_commands[i].name, ' ')) printf(" %s", config_commands[i].name);
     puts("\"\n    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n}\ncomplete -F _longwave longwave");
 }

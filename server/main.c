@@ -23,7 +23,7 @@ static const struct {
     CmdMain run;
 } mains[] = {
     {CMD_SERVE, cmd_serve}, {CMD_GENERATE, cmd_generate}, {CMD_TOKENIZE, cmd_tokenize},   {CMD_INSPECT, cmd_inspect},
-    {CMD_BENCH, cmd_bench}, {CMD_EVAL, cmd_eval},         {CMD_CALIBRATE, cmd_calibrate},
+    {CMD_BENCH, cmd_bench}, {CMD_BENCH_SERVE, cmd_bench_serve}, {CMD_EVAL, cmd_eval}, {CMD_CALIBRATE, cmd_calibrate},
 };
 
 /* Made from the table of options. */
@@ -38,18 +38,37 @@ static const struct {
     {"--options-completion", config_print_completion},
 };
 
-static CmdMain find_main(const char *name)
+/* Words that the arguments begin with if they name the command, else 0. */
+static int count_words(const char *name, int argc, char **argv)
 {
-    for (size_t i = 0; i < sizeof mains / sizeof *mains; i++)
-        if (!strcmp(config_command_name(mains[i].id), name)) return mains[i].run;
-    return NULL;
+    for (int i = 0; i < argc; i++) {
+        size_t n = strcspn(name, " ");
+        if (strlen(argv[i]) != n || strncmp(argv[i], name, n) != 0) return 0;
+        if (!name[n]) return i + 1;
+        name += n + 1;
+    }
+    return 0;
+}
+
+/* The one with the longest name: 'bench serve' is not 'bench'. */
+static CmdMain find_main(int argc, char **argv, int *ret_n_words)
+{
+    CmdMain found = NULL;
+    *ret_n_words = 0;
+    for (size_t i = 0; i < sizeof mains / sizeof *mains; i++) {
+        int n = count_words(config_command_name(mains[i].id), argc, argv);
+        if (n <= *ret_n_words) continue;
+        *ret_n_words = n;
+        found = mains[i].run;
+    }
+    return found;
 }
 
 static void usage(FILE *out)
 {
     fputs("usage: longwave COMMAND [OPTIONS]\n\ncommands:\n", out);
     for (size_t i = 0; i < config_n_commands; i++)
-        fprintf(out, "  %-10s %s\n", config_commands[i].name, config_commands[i].what);
+        fprintf(out, "  %-12s %s\n", config_commands[i].name, config_commands[i].what);
     fputs("\n'longwave COMMAND --help' lists a command's options; 'longwave --version' prints the version,\n"
           "'longwave --options-example' an example configuration, '--options-reference' the reference in Markdown,\n"
           "'--options-man', '--options-man-conf' and '--options-completion' manual pages and completion for bash.\n",
@@ -86,8 +105,9 @@ static int run(int argc, char **argv)
         texts[i].print();
         return 0;
     }
-    CmdMain cmd = find_main(argv[1]);
-    if (cmd) return cmd(argc - 2, argv + 2);
+    int n_words;
+    CmdMain cmd = find_main(argc - 1, argv + 1, &n_words);
+    if (cmd) return cmd(argc - 1 - n_words, argv + 1 + n_words);
     fprintf(stderr, "longwave: unknown command '%s'\n", argv[1]);
     usage(stderr);
     return 2;

@@ -54,7 +54,8 @@ def completed(*words):
 
 
 for words, wanted in ((("ser",), ["serve"]), (("serve", "--max-b"), ["--max-batch", "--max-batch-tokens", "--max-body"]),
-                      (("serve", "--cache", "e"), ["exact"]), (("inspect", "--max-b"), [])):
+                      (("serve", "--cache", "e"), ["exact"]), (("bench", "--workl"), []),
+                      (("bench", "ser"), ["serve"]), (("bench", "serve", "--workl"), ["--workload"]), (("inspect", "--max-b"), [])):
     if completed(*words) != wanted:
         offences.append(f"completion of {words} is {completed(*words)}")
 

@@ -6,7 +6,7 @@
  */
 #pragma once
 #include "engine/eval/prompt_frame.h"
-#include "engine/eval/rng.h"
+#include "base/rng.h"
 
 typedef struct EvalQuestion {
     uint32_t *tokens; /* [n_tokens] behind the haystack; the last n_answer of them are the right answer */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/eval/stats.h"
 
-#include "engine/eval/rng.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>

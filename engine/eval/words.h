@@ -2,7 +2,7 @@
 /* What made-up texts are made of: lists of plain words, and sentences of them. Immutable. */
 #pragma once
 #include "base/buffer.h"
-#include "engine/eval/rng.h"
+#include "base/rng.h"
 
 typedef struct WordList {
     const char *const *words;

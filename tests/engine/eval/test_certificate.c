@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/eval/certificate.h"
-#include "engine/eval/rng.h"
+#include "base/rng.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

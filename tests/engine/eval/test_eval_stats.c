@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/eval/rng.h"
+#include "base/rng.h"
 #include "engine/eval/stats.h"
 
 #include <criterion/criterion.h>

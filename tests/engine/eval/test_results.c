@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/eval/files.h"
-#include "engine/eval/rng.h"
+#include "base/rng.h"
 #include "tests/engine/eval/results_maker.h"
 
 #include <criterion/criterion.h>

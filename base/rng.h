@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A seeded stream of numbers (splitmix64), the same on every machine: what eval makes up is made up again. */
+/* A seeded stream of numbers (splitmix64), the same on every machine: what is made up from a seed is made up again. */
 #pragma once
 #include <stdint.h>
 
