@@ -3,6 +3,7 @@
 #include "engine/device_step.h"
 #include "engine/eval/policy_spec.h"
 #include "engine/model/smooth.h"
+#include "kernels/parallel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +286,16 @@ const Error *engine_chat_template_error(const Engine *engine)
 uint32_t engine_context(const Engine *engine)
 {
     return engine->params.context;
+}
+
+uint32_t engine_n_threads(const Engine *engine)
+{
+    return threads_count(engine->stream.pool);
+}
+
+void engine_each(Engine *engine, uint32_t n_items, EngineItemFn fn, void *arg)
+{
+    parallel_each(engine->stream, n_items, fn, arg);
 }
 
 uint32_t engine_max_batch_rows(const Engine *engine)

@@ -55,8 +55,15 @@ const Error *engine_chat_template_error(const Engine *engine);  /* why it does n
 uint32_t engine_context(const Engine *engine);
 uint32_t engine_max_batch_rows(const Engine *engine);
 uint32_t engine_max_logit_rows(const Engine *engine);
+uint32_t engine_n_threads(const Engine *engine); /* that compute on the host, the caller's included */
 const char *engine_device_name(const Engine *engine);
 bool engine_is_on_device(const Engine *engine); /* not on the host */
+/*
+ * Runs fn over [0, n_items) on these threads while the engine computes nothing: one item at a time by whichever is
+ * free, as worker 0 .. engine_n_threads - 1.
+ */
+typedef void (*EngineItemFn)(void *arg, uint32_t worker, size_t first, size_t end);
+void engine_each(Engine *engine, uint32_t n_items, EngineItemFn fn, void *arg);
 /* Bytes that it holds where it computes, beside keys and values; the weights of a host are the mapped file. */
 typedef struct EngineMemory {
     uint64_t weights, buffers;

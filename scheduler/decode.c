@@ -19,6 +19,33 @@ static uint32_t gather(Sched *sched)
     return n;
 }
 
+typedef struct EarlyPicks {
+    Sched *sched;
+    float *logits; /* [n_decoding, n_vocab] */
+    size_t n_vocab;
+} EarlyPicks;
+
+static void pick_early(void *arg, uint32_t worker, size_t first, size_t end)
+{
+    const EarlyPicks *picks = arg;
+    Sched *sched = picks->sched;
+    for (size_t k = first; k < end; k++) {
+        uint32_t i = sched->early[k];
+        sequence_pick_early(sched->decoding[i], sched->spaces[worker], picks->logits + i * picks->n_vocab);
+    }
+}
+
+/* A row takes up to a millisecond, so those that depend on nothing else are shared out; one of them needs nobody. */
+static void pick_together(Sched *sched, uint32_t n, float *logits)
+{
+    EarlyPicks picks = {sched, logits, tok_n_vocab(sched->tools.tokenizer)};
+    uint32_t n_early = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (!sched->is_audited[i] && sequence_may_pick_early(sched->decoding[i], &sched->tools))
+            sched->early[n_early++] = i;
+    if (n_early > 1) engine_each(sched->params.engine, n_early, pick_early, &picks);
+}
+
 void decode_step(Sched *sched)
 {
     uint32_t n = gather(sched);
@@ -35,6 +62,7 @@ void decode_step(Sched *sched)
     audit_begin(sched, n);
     bool ok = engine_step(sched->params.engine, &sched->build.batch, &logits, &error);
     uint32_t n_vocab = tok_n_vocab(sched->tools.tokenizer);
+    if (ok) pick_together(sched, n, logits);
     for (uint32_t i = 0; i < n; i++) {
         Sequence *sequence = sched->decoding[i];
         if (sequence->state != SEQUENCE_RUNNING) continue; /* another choice of its request failed */

@@ -43,19 +43,34 @@ static bool take_memory(Sched *sched, Error *error)
     sched->active = calloc(p->max_live, sizeof *sched->active);
     sched->running = calloc(sched->max_running, sizeof *sched->running);
     sched->decoding = calloc(sched->max_running, sizeof *sched->decoding);
+    sched->early = calloc(sched->max_running, sizeof *sched->early);
     sched->passes = calloc(sched->n_passes, sizeof *sched->passes);
     sched->row = calloc(tok_n_vocab(sched->tools.tokenizer), sizeof *sched->row);
     sched->is_audited = calloc(sched->max_running, sizeof *sched->is_audited);
     sched->audit_rows =
         calloc((size_t)sched->max_running * tok_n_vocab(sched->tools.tokenizer), sizeof *sched->audit_rows);
-    bool ok = sched->active && sched->running && sched->decoding && sched->passes && sched->row && sched->is_audited &&
-              sched->audit_rows;
+    bool ok = sched->active && sched->running && sched->decoding && sched->early && sched->passes && sched->row &&
+              sched->is_audited && sched->audit_rows;
     for (uint32_t i = 0; ok && i < sched->n_passes; i++) {
         sched->passes[i].members = calloc(sched->max_running, sizeof *sched->passes[i].members);
         ok = sched->passes[i].members != NULL;
     }
     if (!ok) return error_set(error, ERR_NO_MEMORY, "no memory for %u requests", p->max_live);
     return job_table_init(&sched->jobs, p->max_live, error);
+}
+
+/* Their memory is touched by those that have something to do. */
+static bool make_spaces(Sched *sched, const Tokenizer *tokenizer, Error *error)
+{
+    uint32_t n = engine_n_threads(sched->params.engine);
+    sched->spaces = calloc(n, sizeof(SamplerSpace *));
+    if (!sched->spaces) return error_set(error, ERR_NO_MEMORY, "no memory for samplers of %u threads", n);
+    for (; sched->n_spaces < n; sched->n_spaces++)
+        if (!sampler_space_new(tok_n_vocab(tokenizer), sampler_text_of(tokenizer), &sched->spaces[sched->n_spaces],
+                               error))
+            return false;
+    sched->tools.space = sched->spaces[0];
+    return true;
 }
 
 bool sched_new(const SchedParams *params, Sched **ret_sched, Error *error)
@@ -80,7 +95,7 @@ bool sched_new(const SchedParams *params, Sched **ret_sched, Error *error)
                                    .clock_usec = params->clock_usec,
                                    .stats = &sched->stats};
     if (!take_memory(sched, error) ||
-        !sampler_space_new(tok_n_vocab(tokenizer), sampler_text_of(tokenizer), &sched->tools.space, error) ||
+        !make_spaces(sched, tokenizer, error) ||
         !find_end_ids(sched, tokenizer, error) ||
         !batch_build_init(&sched->build, max_rows, sched->max_running, error)) {
         sched_free(sched);
@@ -99,7 +114,9 @@ void sched_free(Sched *sched)
         free(sched->passes[i].members);
     }
     batch_build_done(&sched->build);
-    sampler_space_free(sched->tools.space);
+    for (uint32_t i = 0; i < sched->n_spaces; i++) sampler_space_free(sched->spaces[i]);
+    free(sched->spaces);
+    free(sched->early);
     free(sched->end_ids);
     free(sched->row);
     free(sched->audit_rows);

@@ -45,8 +45,11 @@ struct Sched {
     bool is_blocked; /* the first of those that wait did not fit, and nothing has left since */
 
     BatchBuild build;
-    Sequence **decoding; /* [max_running] of this step */
-    Pass *passes;        /* [n_passes] of prefill */
+    Sequence **decoding;   /* [max_running] of this step */
+    uint32_t *early;       /* [max_running] of decoding: whose token is picked before its turn */
+    SamplerSpace **spaces; /* [n_spaces] one for each thread of the engine; the first is tools.space */
+    uint32_t n_spaces;
+    Pass *passes; /* [n_passes] of prefill */
     uint32_t n_passes;
     CostTable cost;
     Estimate decode_usec, end_usec; /* of a decode pass; of the end of a prefill pass */

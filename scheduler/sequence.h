@@ -36,6 +36,13 @@ typedef struct SequenceTools {
     EngineStats *stats;
 } SequenceTools;
 
+/* A token that was picked before its sequence's turn. */
+typedef struct EarlyPick {
+    bool is_there, ok;
+    SampleResult sample;
+    Error error; /* when not ok */
+} EarlyPick;
+
 struct Sequence {
     SequenceState state;
     Job *job;
@@ -47,6 +54,7 @@ struct Sequence {
     Answer answer;
     bool has_answer;
     Guide guide;
+    EarlyPick early;
     /* WAITING: too few pages were free to start with so many cached tokens */
     bool was_refused;
     uint32_t n_refused_cached;
@@ -97,6 +105,12 @@ LW_CHECK bool sequence_advance(Sequence *sequence, const SequenceTools *tools, u
  * may be several, whose rows are then computed together.
  */
 LW_CHECK bool sequence_sample(Sequence *sequence, const SequenceTools *tools, float *logits, Error *error);
+/*
+ * Does its next token depend on nothing but the row of its last token? Then it may be picked before sequence_advance,
+ * which takes it; on any thread, in the thread's own space, one thread a sequence.
+ */
+bool sequence_may_pick_early(const Sequence *sequence, const SequenceTools *tools);
+void sequence_pick_early(Sequence *sequence, SamplerSpace *space, float *logits);
 void sequence_post(Sequence *sequence, Event event);
 /* The choice is over: its pages go to the prefix cache. */
 void sequence_finish(Sequence *sequence, const SequenceTools *tools, FinishReason finish);

@@ -39,21 +39,54 @@ static bool force(Sequence *sequence, const float *logits, uint32_t id, SampleRe
     return sampler_force(sequence->sampler, id, error);
 }
 
-/* One token of the row; logits NULL: one that is known without. */
-static bool choose(Sequence *sequence, float *logits, SampleResult *ret_sample, Error *error)
+/* words NULL: all ids, but an end too early. A mask knows itself what ends an answer, and when it may. */
+static bool pick(Sequence *sequence, const uint64_t *words, float *logits, SampleResult *ret_sample, Error *error)
 {
     const Request *request = sequence->job->request;
     const Answer *answer = &sequence->answer;
-    Sampler *sampler = sequence->sampler;
+    sampler_ban(sequence->sampler, answer->enders, words || answer_may_end(answer) ? 0 : answer->n_enders);
+    sampler_allow(sequence->sampler, words);
+    return sampler_pick(sequence->sampler, logits, request->want_logprobs, request->n_top_logprobs, ret_sample, error);
+}
+
+bool sequence_may_pick_early(const Sequence *sequence, const SequenceTools *tools)
+{
+    const Request *request = sequence->job->request;
+    uint32_t id;
+    return sequence->n_tokens > request->n_prompt &&
+           engine_seq_tokens(tools->engine, sequence->seq) == sequence->n_tokens && !sequence->guide.matcher &&
+           !answer_ends_reasoning(&sequence->answer, &id);
+}
+
+void sequence_pick_early(Sequence *sequence, SamplerSpace *space, float *logits)
+{
+    EarlyPick *early = &sequence->early;
+    sampler_use_space(sequence->sampler, space);
+    early->is_there = true;
+    early->ok = pick(sequence, NULL, logits, &early->sample, &early->error);
+}
+
+static bool take_early(EarlyPick *early, SampleResult *ret_sample, Error *error)
+{
+    early->is_there = false;
+    if (early->ok)
+        *ret_sample = early->sample;
+    else
+        *error = early->error;
+    return early->ok;
+}
+
+/* One token of the row; logits NULL: one that is known without. */
+static bool choose(Sequence *sequence, float *logits, SampleResult *ret_sample, Error *error)
+{
+    const Answer *answer = &sequence->answer;
     GuideStep step;
     uint32_t id;
+    if (sequence->early.is_there) return take_early(&sequence->early, ret_sample, error);
     if (answer_ends_reasoning(answer, &id)) return force(sequence, logits, id, ret_sample, error);
     if (!guide_next(&sequence->guide, answer, &step, error)) return false;
     if (step.kind == GUIDE_FORCED) return force(sequence, logits, step.id, ret_sample, error);
-    bool is_free = step.kind == GUIDE_FREE; /* a mask knows what ends an answer, and when it may */
-    sampler_ban(sampler, answer->enders, !is_free || answer_may_end(answer) ? 0 : answer->n_enders);
-    sampler_allow(sampler, is_free ? NULL : sequence->guide.words);
-    return sampler_pick(sampler, logits, request->want_logprobs, request->n_top_logprobs, ret_sample, error);
+    return pick(sequence, step.kind == GUIDE_FREE ? NULL : sequence->guide.words, logits, ret_sample, error);
 }
 
 /* What the answer took last, with the text that it released. */

@@ -72,6 +72,11 @@ bool sampler_new(SamplerSpace *space, Sampler **ret_sampler, Error *error)
     return true;
 }
 
+void sampler_use_space(Sampler *sampler, SamplerSpace *space)
+{
+    sampler->space = space;
+}
+
 void sampler_free(Sampler *sampler)
 {
     if (!sampler) return;
@@ -284,9 +289,16 @@ double sampler_uniform(const Sampler *sampler, DrawStream stream)
 
 /* ---- one token ---- */
 
+/* A block is looked through as a whole, which becomes vector code. */
 static uint32_t first_index_of(const float *logits, uint32_t n, float value)
 {
+    enum { BLOCK = 256 };
     uint32_t i = 0;
+    for (; n - i > BLOCK; i += BLOCK) {
+        uint32_t n_equal = 0;
+        for (uint32_t j = 0; j < BLOCK; j++) n_equal += logits[i + j] == value;
+        if (n_equal) break;
+    }
     while (i + 1 < n && logits[i] != value) i++;
     return i;
 }

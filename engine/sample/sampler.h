@@ -84,6 +84,8 @@ void sampler_space_free(SamplerSpace *space); /* NULL is fine; after its sampler
 typedef struct Sampler Sampler;
 LW_CHECK bool sampler_new(SamplerSpace *space, Sampler **ret_sampler, Error *error);
 void sampler_free(Sampler *sampler); /* NULL is fine */
+/* From now on it works in another space, of the same vocabulary: that of the thread that picks. */
+void sampler_use_space(Sampler *sampler, SamplerSpace *space);
 /*
  * Starts a sequence: choice c of a request uses seed stream c. prompt is only read here; params->bias as long as the
  * sequence is sampled, and so its breakers. ERR_INVALID names a field with an id beyond the vocabulary, a parameter out

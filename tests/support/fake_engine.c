@@ -138,6 +138,19 @@ uint32_t engine_context(const Engine *engine)
     return engine->params.context;
 }
 
+uint32_t engine_n_threads(const Engine *engine)
+{
+    (void)engine;
+    return FAKE_THREADS;
+}
+
+/* One after the other, backwards and as workers in turn: nothing may depend on who takes what. */
+void engine_each(Engine *engine, uint32_t n_items, EngineItemFn fn, void *arg)
+{
+    (void)engine;
+    for (uint32_t i = n_items; i-- > 0;) fn(arg, i % FAKE_THREADS, i, i + 1);
+}
+
 uint32_t engine_max_batch_rows(const Engine *engine)
 {
     return engine->params.max_batch_rows;

@@ -48,7 +48,7 @@ void fake_engine_pulse(const Engine *engine);
  * FakeEngineParams.kv_types and policies as streaming heads go: {dense, the same window for both, two windows}; then
  * two that select: decoded rows (every fourth changes what the next ones see), and blocks of prompt rows too.
  */
-enum { FAKE_LAYERS = 4, FAKE_KV_HEADS = 2, FAKE_POLICIES = 5 };
+enum { FAKE_THREADS = 3, FAKE_LAYERS = 4, FAKE_KV_HEADS = 2, FAKE_POLICIES = 5 };
 extern const AttnPolicy fake_policies[FAKE_POLICIES];
 
 /* Calls so far, and what is open now. */
