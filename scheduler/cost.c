@@ -6,8 +6,6 @@
 /* Shares of a new measurement. */
 #define MEAN_SHARE (1.0 / 8)
 #define DEVIATION_SHARE (1.0 / 4)
-/* Of what was never measured at this depth, and is guessed from another one. */
-#define UNKNOWN_FACTOR 1.5
 
 void estimate_learn(Estimate *estimate, double usec)
 {
@@ -42,13 +40,13 @@ void cost_learn(CostTable *table, uint32_t n_rows, uint32_t depth, double usec_p
     estimate_learn(&table->row_layer[width_of(n_rows)][depth_of(depth)], usec_per_row_layer);
 }
 
-/* The nearest depth that is known; a shallower one is too cheap by at most the ratio of the depths. */
+/* The nearest depth that is known; a shallower one is too cheap by the ratio of the depths at most, 2 for a class. */
 static double guess_of_width(const Estimate *of_depth, uint32_t depth)
 {
     for (uint32_t d = depth; d < COST_DEPTHS; d++)
         if (of_depth[d].mean > 0) return estimate_high(&of_depth[d]);
     for (uint32_t d = depth; d-- > 0;)
-        if (of_depth[d].mean > 0) return estimate_high(&of_depth[d]) * UNKNOWN_FACTOR;
+        if (of_depth[d].mean > 0) return ldexp(estimate_high(&of_depth[d]), (int)(depth - d));
     return 0;
 }
 

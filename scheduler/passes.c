@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/numbers.h"
 #include "scheduler/sched_impl.h"
 
 enum {
-    MIN_ROWS = 16,   /* of a work item, when a whole layer would take too long */
-    FILL_ROWS = 32,  /* of one that fills what the first left of the time */
-    DEBT_SHARE = 8,  /* who came first gets at least one part in so many of the time of prefill */
-    STALL_SHARE = 8, /* an item takes at least one part in so many of max_stall: prefill never stands still */
+    MIN_ROWS = 16,    /* of a work item, when a whole layer would take too long */
+    FILL_ROWS = 32,   /* of one that fills what the first left of the time */
+    LEARN_ROWS = 256, /* of the very first one, whose cost nobody knows */
+    DEBT_SHARE = 8,   /* who came first gets at least one part in so many of the time of prefill */
+    STALL_SHARE = 8,  /* an item takes at least one part in so many of max_stall: prefill never stands still */
 };
 
 /* ---- which ---- */
@@ -158,6 +160,8 @@ static Pass *begin_pass(Sched *sched, Sequence *sequence, bool *ret_restored)
     Pass *pass = free_pass(sched);
     pass->n_members = pass->depth = pass->next_layer = pass->next_row = 0;
     pass->row_layer = (Estimate){0};
+    pass->last_row_layer = 0;
+    pass->known_depth = 0;
     batch_build_clear(&sched->build);
     if (!add_member(sched, pass, sequence, span)) return NULL;
     if (span.n_rows == sequence_missing(sequence, &sched->tools)) add_partners(sched, pass);
@@ -187,6 +191,43 @@ static uint32_t find_cut(const Pass *pass, uint32_t row, bool down)
     return row;
 }
 
+/* The largest position of rows [first, end). */
+static uint32_t deepest_of(const Pass *pass, uint32_t first, uint32_t end)
+{
+    uint32_t deepest = 0;
+    for (uint32_t i = 0; i < pass->n_members; i++) {
+        const PassMember *member = &pass->members[i];
+        uint32_t last = min_u32(end, member->first_row + member->n_rows);
+        if (last <= first || last <= member->first_row) continue;
+        uint32_t position = member->first_pos + (last - 1 - member->first_row);
+        if (position > deepest) deepest = position;
+    }
+    return deepest;
+}
+
+/*
+ * How many rows of the next layer take so long. The pass itself knows best what all its rows cost. Those of a piece may
+ * look back further than most: what was learnt at its depth counts too, and where the pass has not been yet, it costs
+ * more by at most the ratio of the depths.
+ */
+static double rows_within(const Sched *sched, const Pass *pass, double usec)
+{
+    const uint32_t left = pass->n_rows - pass->next_row;
+    double cost = estimate_high(&pass->row_layer);
+    if (cost == 0) {
+        double guess = cost_guess(&sched->cost, pass->n_rows, pass->depth);
+        return guess > 0 ? usec / guess : min_u32(pass->n_rows, LEARN_ROWS); /* one layer, to learn */
+    }
+    if (cost < pass->last_row_layer) cost = pass->last_row_layer;
+    if (usec / cost >= left && pass->next_row == 0 && pass->known_depth == pass->depth) return usec / cost;
+    uint32_t n = usec / cost < left ? (uint32_t)(usec / cost) : left;
+    if (n == 0) return 0;
+    uint32_t deepest = deepest_of(pass, pass->next_row, pass->next_row + n);
+    double guess = cost_guess(&sched->cost, pass->n_rows, deepest);
+    double most = deepest > pass->known_depth ? cost * (deepest + 1.0) / (pass->known_depth + 1.0) : cost;
+    return usec / (guess > most ? guess : most);
+}
+
 /* What fits the budget; the first of a step is never nothing, a further one is worth its while or has no rows. */
 static WorkItem next_item(const Sched *sched, const Pass *pass, double budget_usec, bool is_first)
 {
@@ -195,12 +236,9 @@ static WorkItem next_item(const Sched *sched, const Pass *pass, double budget_us
                      .n_layers = 1,
                      .first_row = pass->next_row,
                      .n_rows = pass->n_rows - pass->next_row};
-    double cost = pass->row_layer.mean > 0 ? estimate_high(&pass->row_layer)
-                                           : cost_guess(&sched->cost, pass->n_rows, pass->depth);
-    if (cost <= 0) return item; /* one layer, to learn */
     double least = (double)sched->params.max_stall_usec / STALL_SHARE;
     if (is_first && budget_usec < least) budget_usec = least;
-    double rows = budget_usec / cost;
+    double rows = rows_within(sched, pass, budget_usec);
     if (rows < item.n_rows) {
         uint32_t n = (uint32_t)rows / MIN_ROWS * MIN_ROWS;
         if (is_first && n < MIN_ROWS) n = MIN_ROWS;
@@ -226,7 +264,10 @@ static bool run_item(Sched *sched, Pass *pass, const WorkItem *item, Error *erro
     double usec = (double)(sched->params.clock_usec() - begin_usec);
     double row_layer = usec / ((double)item->n_rows * item->n_layers);
     estimate_learn(&pass->row_layer, row_layer);
-    cost_learn(&sched->cost, pass->n_rows, pass->depth, row_layer);
+    pass->last_row_layer = row_layer;
+    uint32_t deepest = deepest_of(pass, item->first_row, item->first_row + item->n_rows);
+    if (deepest > pass->known_depth) pass->known_depth = deepest;
+    cost_learn(&sched->cost, pass->n_rows, deepest, row_layer);
     pass->next_row = item->first_row + item->n_rows;
     if (pass->next_row < pass->n_rows) return true;
     pass->next_row = 0;

@@ -20,6 +20,8 @@ typedef struct Pass {
     uint32_t n_members, n_rows, depth; /* depth: largest position */
     uint32_t next_layer, next_row;     /* rows [0, next_row) of next_layer are done */
     Estimate row_layer;                /* its own cost so far */
+    double last_row_layer;             /* that of the last item */
+    uint32_t known_depth;              /* largest position that was among it */
 } Pass;
 
 struct Sched {

@@ -123,6 +123,91 @@ Test(batching, prefill_keeps_the_gap_between_tokens)
     }
 }
 
+enum { GPU_LAYERS = 32, GPU_PROMPT = 32768, GPU_DECODERS = 4, GPU_PASS_END_USEC = 500, LONG_ID = 15 };
+
+/*
+ * About what a GPU takes for a model of 8B: few rows cost what reading the weights costs, many what their products
+ * cost, and attention what it looks back on, here as at four times the depth.
+ */
+static void work_like_gpu(void *arg, uint32_t n_rows, uint32_t n_layers, uint32_t depth)
+{
+    (void)arg;
+    double usec = (n_rows <= 64 ? 130 : 250 + 0.9 * n_rows) + 1.4e-4 * n_rows * depth;
+    rig_now_usec += n_layers ? (uint64_t)(n_layers * usec) : GPU_PASS_END_USEC;
+}
+
+static int compare_usec(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+typedef struct GapRecord {
+    uint64_t usec[4096];
+    uint32_t n;
+} GapRecord;
+
+/* Until the long prompt is read; the recorder has no room for all that is decoded meanwhile. */
+static void record_gaps(Rig *rig, uint32_t n_decoders, GapRecord *gaps)
+{
+    uint64_t last_usec = rig_now_usec;
+    for (uint64_t n = sched_stats(rig->sched).decode_steps; rig->recorder.requests[LONG_ID].n_done == 0;) {
+        (void)sched_step(rig->sched);
+        for (RequestId id = 1; id <= n_decoders; id++)
+            rig->recorder.requests[id].choices[0].n_tokens = rig->recorder.requests[id].choices[0].n_text = 0;
+        if (sched_stats(rig->sched).decode_steps == n) continue;
+        n = sched_stats(rig->sched).decode_steps;
+        cr_assert_lt(gaps->n, sizeof gaps->usec / sizeof *gaps->usec);
+        gaps->usec[gaps->n++] = rig_now_usec - last_usec;
+        last_usec = rig_now_usec;
+    }
+    qsort(gaps->usec, gaps->n, sizeof *gaps->usec, compare_usec);
+}
+
+/* How long a long prompt takes beside so many that decode. */
+static uint64_t read_long(uint32_t stall_usec, uint32_t chunk, uint32_t n_decoders, GapRecord *gaps)
+{
+    RigParams params = timed(stall_usec);
+    params.engine.n_layers = GPU_LAYERS;
+    params.engine.context = GPU_PROMPT + 64;
+    params.engine.max_batch_rows = params.prefill_chunk = chunk;
+    params.engine.work = work_like_gpu;
+    params.engine.kv_bytes = UINT64_C(1) << 32;
+    Rig *rig = rig_open(&params);
+    for (RequestId id = 1; id <= n_decoders; id++) rig_submit(rig, long_request(id, 100, GPU_PROMPT / 2));
+    if (n_decoders) run_until_tokens(rig, n_decoders, 3);
+    rig_submit(rig, long_request(LONG_ID, GPU_PROMPT, 1));
+    uint64_t begin_usec = rig_now_usec;
+    *gaps = (GapRecord){0};
+    record_gaps(rig, n_decoders, gaps);
+    uint64_t took_usec = rig_now_usec - begin_usec;
+    sched_stop(rig->sched);
+    (void)rig_run(rig);
+    rig_free(rig);
+    return took_usec;
+}
+
+/* Chunks of which a single layer takes up to 130 ms: the gaps are kept, and reading goes on. */
+Test(batching, large_chunks_keep_the_gap_too)
+{
+    static const struct {
+        uint32_t chunk, stall_usec;
+        double least_rate; /* of that alone */
+    } rows[] = {{8192, 100000, 0.9}, {8192, 30000, 0.7}, {32768, 100000, 0.9}, {32768, 30000, 0.7}};
+    GapRecord *gaps = calloc(1, sizeof *gaps);
+    cr_assert(gaps != NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint64_t alone_usec = read_long(rows[i].stall_usec, rows[i].chunk, 0, gaps);
+        uint64_t took_usec = read_long(rows[i].stall_usec, rows[i].chunk, GPU_DECODERS, gaps);
+        uint64_t p99_usec = gaps->usec[(99 * gaps->n + 99) / 100 - 1];
+        cr_expect_gt(gaps->n, 20);
+        cr_expect_leq(p99_usec, rows[i].stall_usec, "%zu: %u us", i, (unsigned)p99_usec);
+        cr_expect_geq((double)alone_usec / (double)took_usec, rows[i].least_rate, "%zu: %u and %u us", i,
+                      (unsigned)alone_usec, (unsigned)took_usec);
+    }
+    free(gaps);
+}
+
 /* Beside four long prompts a short one takes its own time and no more than a work item. */
 Test(batching, a_short_prompt_overtakes_long_ones)
 {

@@ -27,6 +27,7 @@ Test(cost, what_was_never_measured_is_guessed_from_what_was)
     cr_assert_geq(known, 8);
     cr_assert_geq(cost_guess(&table, 64, 100), known); /* not deeper: at most that */
     cr_assert_gt(cost_guess(&table, 64, 3000), known); /* deeper: more */
+    cr_assert_geq(cost_guess(&table, 64, 9000), 8 * known); /* at most in proportion */
     cr_assert_gt(cost_guess(&table, 500, 3000), 0);    /* more rows: each costs no more */
     cr_assert_eq(cost_guess(&table, 8, 1000), 0);      /* fewer rows: each costs more, nobody knows how much */
     cr_assert_gt(cost_guess(&table, 64, UINT32_MAX), known);

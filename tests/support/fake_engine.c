@@ -363,6 +363,19 @@ static bool may_end_at(const Engine *engine, const FakePass *pass, uint32_t row)
     return true;
 }
 
+/* Positions behind the last of its rows. */
+static uint32_t depth_of_item(const FakePass *pass, const WorkItem *item)
+{
+    uint32_t depth = 0, end = item->first_row + item->n_rows;
+    for (uint32_t i = 0; i < pass->n_spans; i++) {
+        const BatchSpan *span = &pass->spans[i];
+        uint32_t last = end < span->first_row + span->n_rows ? end : span->first_row + span->n_rows;
+        if (last <= span->first_row || last <= item->first_row) continue;
+        if (span->first_pos + last - span->first_row > depth) depth = span->first_pos + last - span->first_row;
+    }
+    return depth;
+}
+
 bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
 {
     FakePass *pass = item->pass < engine->params.max_passes ? &engine->passes[item->pass] : NULL;
@@ -374,7 +387,8 @@ bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
                     may_end_at(engine, pass, item->first_row + item->n_rows);
     if (!fake_keeps(engine, is_whole)) return error_set(error, ERR_INTERNAL, "the item breaks the contract");
     if (pass->fails) return error_set(error, ERR_DEVICE, "the device has failed");
-    if (engine->params.work) engine->params.work(engine->params.work_arg, item->n_rows, item->n_layers, pass->depth);
+    if (engine->params.work)
+        engine->params.work(engine->params.work_arg, item->n_rows, item->n_layers, depth_of_item(pass, item));
     pass->next_row = item->first_row + item->n_rows;
     if (pass->next_row < pass->n_rows) return true;
     pass->next_row = 0;
