@@ -20,8 +20,15 @@ typedef struct BlockFormat {
     DType type;
     uint32_t block; /* elements: BLOCK_32, whose scales are 1 and minima -1, or BLOCK_K */
     bool has_min;
-    void (*decode)(const void *block, BlockValues *ret);
+    void (*scales)(const void *block, BlockValues *ret); /* all but q */
+    void (*quants)(const void *block, BlockValues *ret); /* q */
 } BlockFormat;
+
+static inline void block_decode(const BlockFormat *format, const void *block, BlockValues *ret)
+{
+    format->scales(block, ret);
+    format->quants(block, ret);
+}
 
 /* NULL: not a quantised format. */
 const BlockFormat *block_format(DType type);

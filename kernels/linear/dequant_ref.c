@@ -27,7 +27,7 @@ static void dequant_blocks(const BlockFormat *format, const void *blocks, float 
     size_t block_bytes = dtype_info(format->type)->block_bytes;
     BlockValues values;
     for (; n >= format->block; n -= format->block, at += block_bytes, y += format->block) {
-        format->decode(at, &values);
+        block_decode(format, at, &values);
         for (uint32_t i = 0; i < format->block; i++) {
             y[i] = values.d * (float)values.scale[i / 16] * (float)values.q[i];
             if (format->has_min) y[i] -= values.m * (float)values.min[i / 16];

@@ -75,21 +75,44 @@ size_t device_matrix_bytes(DType type, uint32_t n_rows, uint32_t n_cols)
  * Pairs of columns (2 p, 2 p + 1) go to the two halves of a 32-bit word, so that one mask leaves two quants as the bits
  * of two binary16; pairs with odd p are meant to stay 4 bits higher.
  */
-static uint32_t low_bit_at(const DeviceFormat *format, uint32_t c)
+static inline uint32_t low_bit_at(uint32_t bits, bool is_looked_up, uint32_t c)
 {
     static const uint8_t two_bits[4] = {0, 4, 2, 6};
     uint32_t chunk = c / 8, pair = c % 8 / 2, half = c % 2;
-    if (format->low_bits == 8 || format->is_looked_up) return c * format->low_bits;
-    if (format->low_bits == 4) return 32 * chunk + 4 * pair + 16 * half;
+    if (is_looked_up) return c * bits;
+    if (bits == 4) return 32 * chunk + 4 * pair + 16 * half;
     return 32 * (chunk / 2) + 8 * (chunk % 2) + two_bits[pair] + 16 * half;
 }
 
-static uint32_t high_bit_at(const DeviceFormat *format, uint32_t c)
+static inline uint32_t high_bit_at(uint32_t bits, uint32_t c)
 {
     static const uint8_t two_bits[4] = {0, 2, 8, 10};
     uint32_t chunk = c / 8, pair = c % 8 / 2, half = c % 2, at = 2 * chunk + pair / 2;
-    if (format->high_bits == 1) return (at < 4 ? at : at + 4) + 4 * (pair % 2) + 16 * half;
+    if (bits == 1) return (at < 4 ? at : at + 4) + 4 * (pair % 2) + 16 * half;
     return 32 * (chunk / 2) + two_bits[at % 4] + 4 * (pair % 2) + 16 * half;
+}
+
+/* Codes [LANE_COLS] to the words that a lane has of them: unrolled, so that all shifts are constants. */
+#define JOIN(name, bit_at)                                                                                             \
+    static void name(const uint8_t *codes, uint32_t *words)                                                            \
+    {                                                                                                                  \
+        _Pragma("GCC unroll 32") for (uint32_t c = 0; c < LANE_COLS; c++) words[(bit_at) / 32] |= (uint32_t)codes[c]   \
+                                                                                                  << (bit_at) % 32;    \
+    }
+
+JOIN(join_low_4, low_bit_at(4, false, c))
+JOIN(join_low_2, low_bit_at(2, false, c))
+JOIN(join_looked_up, low_bit_at(4, true, c))
+JOIN(join_high_1, high_bit_at(1, c))
+JOIN(join_high_2, high_bit_at(2, c))
+
+typedef void (*JoinFn)(const uint8_t *codes, uint32_t *words);
+
+/* NULL: they are bytes as they are. */
+static JoinFn join_low(const DeviceFormat *format)
+{
+    if (format->is_looked_up) return join_looked_up;
+    return format->low_bits == 8 ? NULL : format->low_bits == 4 ? join_low_4 : join_low_2;
 }
 
 /* ---- one unit ---- */
@@ -114,38 +137,75 @@ static Unit unit_at(const DeviceFormat *format, uint8_t *start)
     return unit;
 }
 
-/* A lane's bytes lie in vectors of 16, each vector of all lanes together; planes with fewer bytes lie lane by lane. */
-static void put_bits(uint8_t *plane, uint32_t lane, uint32_t lane_bytes, uint32_t bit, uint32_t value)
-{
-    uint32_t width = lane_bytes < VECTOR ? lane_bytes : VECTOR, byte = bit / 8;
-    plane[(size_t)byte / width * LANES * width + lane * width + byte % width] |= (uint8_t)(value << bit % 8);
-}
+/* What of packing depends on the format alone. */
+typedef struct Packer {
+    const DeviceFormat *format;
+    const BlockFormat *block;
+    JoinFn low, high;
+    uint8_t code_of[256]; /* of a value that is looked up, 128 added */
+} Packer;
 
-static uint32_t quant_code(const DeviceFormat *format, const BlockValues *values, uint32_t i)
+static void fill_codes(Packer *packer)
 {
     static const int8_t iq4[16] = BLOCK_IQ4_VALUES, mxfp4[16] = BLOCK_MXFP4_VALUES;
-    if (!format->is_looked_up) return (uint32_t)(values->q[i] + (int)format->bias);
-    const int8_t *table = format->type == DTYPE_MXFP4 ? mxfp4 : iq4;
-    uint32_t code = 0;
-    while (code < 15 && table[code] != values->q[i]) code++; /* padding has a 0 that no table need have */
-    return code;
+    const int8_t *table = packer->format->type == DTYPE_MXFP4 ? mxfp4 : iq4;
+    memset(packer->code_of, 15, sizeof packer->code_of); /* padding has a 0 that no table need have */
+    for (uint8_t code = 15; code-- > 0;) packer->code_of[table[code] + 128] = code;
+}
+
+static Packer packer_of(const DeviceFormat *format)
+{
+    Packer packer = {.format = format,
+                     .block = block_format(format->type),
+                     .low = join_low(format),
+                     .high = format->high_bits == 1 ? join_high_1 : join_high_2};
+    if (format->is_looked_up) fill_codes(&packer);
+    return packer;
+}
+
+static inline void put_vectors(uint8_t *plane, uint32_t lane, uint32_t width, uint32_t first, const uint8_t *from,
+                               uint32_t n)
+{
+    uint32_t step = n < width ? n : width;
+    for (uint32_t i = 0; i < n; i += step)
+        memcpy(plane + (first + i) / width * LANES * width + lane * width + (first + i) % width, from + i, step);
+}
+
+/* A lane's bytes lie in vectors of 16, each vector of all lanes together; planes with fewer bytes lie lane by lane. */
+static void put_bytes(uint8_t *plane, uint32_t lane, uint32_t lane_bytes, uint32_t first, const uint8_t *from,
+                      uint32_t n)
+{
+    if (lane_bytes >= VECTOR)
+        put_vectors(plane, lane, VECTOR, first, from, n);
+    else
+        put_vectors(plane, lane, lane_bytes, first, from, n);
+}
+
+/* at: which of a lane's parts. */
+static void put_codes(uint8_t *plane, uint32_t lane, uint32_t n_parts, uint32_t at, uint32_t bits, JoinFn join,
+                      const uint8_t *codes)
+{
+    uint32_t words[LANE_COLS / 8] = {0}, bytes = LANE_COLS * bits / 8;
+    if (join) join(codes, words);
+    put_bytes(plane, lane, n_parts * bytes, at * bytes, join ? (const uint8_t *)words : codes, bytes);
 }
 
 /* Columns 32 t .. of group h of one row; second: row g + 8. */
-static void put_quants(const Unit *unit, uint32_t lane, bool second, uint32_t h, const BlockValues *values,
-                       uint32_t offset)
+static void put_quants(const Packer *packer, const Unit *unit, uint32_t lane, bool second, uint32_t h,
+                       const int16_t *values)
 {
-    const DeviceFormat *format = unit->format;
-    uint32_t n_groups = format->unit_cols / GROUP_COLS;
-    uint32_t low_mask = (1u << format->low_bits) - 1;
-    for (uint32_t c = 0; c < LANE_COLS; c++) {
-        uint32_t code = quant_code(format, values, offset + c), at = (second ? n_groups : 0) + h;
-        put_bits(unit->low, lane, 2 * n_groups * LANE_COLS * format->low_bits / 8,
-                 at * LANE_COLS * format->low_bits + low_bit_at(format, c), code & low_mask);
-        if (format->high_bits)
-            put_bits(unit->high, lane, 2 * n_groups * LANE_COLS * format->high_bits / 8,
-                     at * LANE_COLS * format->high_bits + high_bit_at(format, c), code >> format->low_bits);
-    }
+    const DeviceFormat *format = packer->format;
+    uint32_t n_groups = format->unit_cols / GROUP_COLS, at = (second ? n_groups : 0) + h;
+    uint8_t codes[LANE_COLS], low[LANE_COLS], mask = (uint8_t)((1u << format->low_bits) - 1);
+    if (format->is_looked_up)
+        for (uint32_t c = 0; c < LANE_COLS; c++) codes[c] = packer->code_of[values[c] + 128];
+    else
+        for (uint32_t c = 0; c < LANE_COLS; c++) codes[c] = (uint8_t)(values[c] + (int)format->bias);
+    for (uint32_t c = 0; c < LANE_COLS; c++) low[c] = codes[c] & mask;
+    put_codes(unit->low, lane, 2 * n_groups, at, format->low_bits, packer->low, low);
+    if (!format->high_bits) return;
+    for (uint32_t c = 0; c < LANE_COLS; c++) codes[c] = (uint8_t)(codes[c] >> format->low_bits);
+    put_codes(unit->high, lane, 2 * n_groups, at, format->high_bits, packer->high, codes);
 }
 
 static void put_half(uint8_t *at, float x)
@@ -182,15 +242,15 @@ static void put_scales_k(const Unit *unit, uint32_t lane, bool second, uint32_t 
     if (format->has_min) put_half(head + 2, ldexpf(values->m, exponent));
 }
 
-static void put_unit(const Unit *unit, uint32_t row, const PackedRow *packed)
+static void put_unit(const Packer *packer, const Unit *unit, uint32_t row, const PackedRow *packed)
 {
-    const DeviceFormat *format = unit->format;
+    const DeviceFormat *format = packer->format;
     bool second = row >= 8, is_k = format->head_bytes > 0;
     for (uint32_t h = 0; h < format->unit_cols / GROUP_COLS; h++) {
         for (uint32_t t = 0; t < 4; t++) {
             uint32_t lane = row % 8 * 4 + t, offset = is_k ? h * GROUP_COLS + t * LANE_COLS : 0;
             const BlockValues *values = &packed->values[is_k ? 0 : t];
-            put_quants(unit, lane, second, h, values, offset);
+            put_quants(packer, unit, lane, second, h, values->q + offset);
             if (is_k)
                 put_scales_k(unit, lane, second, h, values, packed->exponent);
             else
@@ -201,15 +261,20 @@ static void put_unit(const Unit *unit, uint32_t row, const PackedRow *packed)
 
 /* ---- rows ---- */
 
-/* Blocks of a unit; those behind the row's end hold zeros. */
+/* Blocks of a unit, or their scales alone; those behind the row's end hold zeros. */
 static void decode_unit(const BlockFormat *block, const char *row, uint32_t n_cols, uint32_t first_col,
-                        uint32_t unit_cols, PackedRow *ret)
+                        uint32_t unit_cols, bool has_quants, PackedRow *ret)
 {
     size_t block_bytes = dtype_info(block->type)->block_bytes;
     for (uint32_t i = 0; i < unit_cols / block->block; i++) {
         uint32_t col = first_col + i * block->block;
-        ret->values[i] = (BlockValues){0};
-        if (col < n_cols) block->decode(row + col / block->block * block_bytes, &ret->values[i]);
+        const char *at = row + col / block->block * block_bytes;
+        if (col >= n_cols) {
+            ret->values[i] = (BlockValues){0};
+            continue;
+        }
+        block->scales(at, &ret->values[i]);
+        if (has_quants) block->quants(at, &ret->values[i]);
     }
 }
 
@@ -223,7 +288,7 @@ static void measure_block(const BlockFormat *block, const BlockValues *values, P
 {
     ret->d_max = larger(ret->d_max, values->d);
     ret->m_max = larger(ret->m_max, values->m);
-    for (uint32_t part = 0; part < block->block / 16; part++)
+    for (uint32_t part = 0; block->block == BLOCK_K && part < BLOCK_PARTS; part++)
         ret->d_max = larger(ret->d_max, values->d * (float)values->scale[part]);
 }
 
@@ -240,13 +305,14 @@ static int row_exponent(const DeviceFormat *format, const PackedRow *packed)
     return exponent > 100 ? 100 : exponent;
 }
 
-static void pack_row(const DeviceFormat *format, const BlockFormat *block, const char *row, uint32_t n_cols,
-                     uint32_t row_in_tile, uint8_t *tile)
+static void pack_row(const Packer *packer, const char *row, uint32_t n_cols, uint32_t row_in_tile, uint8_t *tile)
 {
+    const DeviceFormat *format = packer->format;
+    const BlockFormat *block = packer->block;
     PackedRow packed = {0};
     size_t unit_bytes = device_unit_bytes(format);
     for (uint32_t col = 0; col < n_cols; col += format->unit_cols) {
-        decode_unit(block, row, n_cols, col, format->unit_cols, &packed);
+        decode_unit(block, row, n_cols, col, format->unit_cols, false, &packed);
         for (uint32_t i = 0; i < format->unit_cols / block->block; i++)
             measure_block(block, &packed.values[i], &packed);
     }
@@ -256,8 +322,8 @@ static void pack_row(const DeviceFormat *format, const BlockFormat *block, const
     uint8_t *at = tile + DEVICE_TILE_HEAD_BYTES;
     for (uint32_t col = 0; col < n_cols; col += format->unit_cols, at += unit_bytes) {
         Unit unit = unit_at(format, at);
-        decode_unit(block, row, n_cols, col, format->unit_cols, &packed);
-        put_unit(&unit, row_in_tile, &packed);
+        decode_unit(block, row, n_cols, col, format->unit_cols, true, &packed);
+        put_unit(packer, &unit, row_in_tile, &packed);
     }
 }
 
@@ -267,7 +333,9 @@ bool device_matrix_pack(DType type, const void *rows, uint32_t n_rows, uint32_t 
     const DeviceFormat *format = device_format(type);
     size_t tile_bytes = device_tile_bytes(type, n_cols), stride = device_padded_cols(type, n_cols) * float_bytes(type);
     size_t row_bytes = tile_bytes ? dtype_row_bytes(type, n_cols) : 0;
+    Packer packer = {0};
     if (!tile_bytes) return false;
+    if (format) packer = packer_of(format);
     memset(ret, 0, n_tiles * tile_bytes);
     for (uint32_t i = 0; i < n_tiles * DEVICE_TILE_ROWS; i++) {
         size_t row = (size_t)first_tile * DEVICE_TILE_ROWS + i;
@@ -275,7 +343,7 @@ bool device_matrix_pack(DType type, const void *rows, uint32_t n_rows, uint32_t 
         uint8_t *tile = (uint8_t *)ret + i / DEVICE_TILE_ROWS * tile_bytes;
         const char *from = (const char *)rows + row * row_bytes;
         if (format)
-            pack_row(format, block_format(type), from, n_cols, i % DEVICE_TILE_ROWS, tile);
+            pack_row(&packer, from, n_cols, i % DEVICE_TILE_ROWS, tile);
         else
             memcpy(tile + i % DEVICE_TILE_ROWS * stride, from, row_bytes);
     }

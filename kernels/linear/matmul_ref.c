@@ -36,7 +36,7 @@ static float dot_blocks(const BlockFormat *format, const char *row, const Activa
         const int8_t *q = a->q + (size_t)t * a->n_cols + (size_t)b * format->block;
         float d = a->d[(size_t)t * n_blocks + b];
         int32_t sum = 0, min_sum = 0;
-        format->decode(row + b * block_bytes, &values);
+        block_decode(format, row + b * block_bytes, &values);
         for (uint32_t part = 0; part < n_parts; part++) {
             int32_t dot = 0, x_sum = 0;
             for (uint32_t i = 16 * part; i < 16 * part + 16; i++) {
