@@ -401,8 +401,10 @@ __global__ void __launch_bounds__(32 * dot_warps<F>, 1) gemv_dot(const __grid_co
         for (uint32_t k = threadIdx.x; k < n_parts; k += 32 * kWarps) parts[k] = 0;
         if (i == 0) {
             grid_wait();
-            turn = exchange_turn(chain);
-            set = chain.sets + (size_t)turn * GEMV_SET_FLOATS;
+            if (chain.n_links > 1) { /* else there may be nothing to exchange through */
+                turn = exchange_turn(chain);
+                set = chain.sets + (size_t)turn * GEMV_SET_FLOATS;
+            }
         }
         if (i + 1 < chain.n_links && links[i + 1].attend)
             attend_prepare(fixed.attends[links[i + 1].attend - 1], fixed.visits[links[i + 1].attend - 1], &fixed.ready);
