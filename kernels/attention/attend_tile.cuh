@@ -19,11 +19,10 @@ template <int dim> struct PageTile {
 
 /* Lane 4 g + t holds rows g (i = 0) and g + 8 (i = 1) of its warp's 16. */
 template <int dim> struct RowSoftmax {
-    float out[dim / 8][4]; /* [queries][channels], in `unit` */
-    float max[2], sum[2], zero[2];
+    float out[dim / 8][4]; /* [queries][channels], in the row's `unit`, a function of what the row sees alone */
+    float max[2], sum[2], zero[2], unit[2];
     float factor[2], q_sum[2];
     uint32_t position[2];
-    float unit;
 };
 
 struct PageInfo {
@@ -97,7 +96,8 @@ __device__ bool hide_scores(float s[8][4], const RowSoftmax<dim> &soft, const Pa
     return false;
 }
 
-template <int dim> __device__ void raise_row_max(RowSoftmax<dim> &soft, const float s[8][4], float shrink)
+/* shrink: by what the rows' units change. */
+template <int dim> __device__ void raise_row_max(RowSoftmax<dim> &soft, const float s[8][4], const float shrink[2])
 {
     float factor[2];
     for (int i = 0; i < 2; i++) {
@@ -107,39 +107,41 @@ template <int dim> __device__ void raise_row_max(RowSoftmax<dim> &soft, const fl
         factor[i] = max == soft.max[i] ? 1 : exp2_of(soft.max[i] - max);
         soft.max[i] = max;
     }
-    if (__all_sync(kAllLanes, factor[0] == 1 && factor[1] == 1 && shrink == 1)) return;
+    if (__all_sync(kAllLanes, factor[0] == 1 && factor[1] == 1 && shrink[0] == 1 && shrink[1] == 1)) return;
     for (int i = 0; i < 2; i++) {
         soft.sum[i] *= factor[i];
         soft.zero[i] *= factor[i];
         for (int m = 0; m < dim / 8; m++)
-            for (int k = 0; k < 2; k++) soft.out[m][2 * i + k] *= factor[i] * shrink;
+            for (int k = 0; k < 2; k++) soft.out[m][2 * i + k] *= factor[i] * shrink[i];
     }
 }
 
-/* The largest value scale of the page's sectors must fit the unit; returns by what the unit grew. */
-template <KvType type, int dim> __device__ float grow_unit(RowSoftmax<dim> &soft, const PageInfo &page)
+/* The largest value scale of what a row sees must fit its unit; shrink: by what the units change. */
+template <KvType type, int dim>
+__device__ void grow_units(float shrink[2], RowSoftmax<dim> &soft, const float s[8][4], const PageInfo &page)
 {
-    unsigned lane = threadIdx.x % kWarp;
-    float largest = 0;
-    for (unsigned token = lane; token < KV_PAGE_TOKENS; token += kWarp) {
-        if (!(page.visit.sectors >> token / KV_SECTOR_TOKENS & 1)) continue;
-        const uint32_t *scales = (const uint32_t *)(page.scales + token / KV_SECTOR_TOKENS * page.scale_pitch);
-        largest = fmaxf(largest, unpack<false>(scales[KV_SECTOR_TOKENS + token % KV_SECTOR_TOKENS]).x);
+    float largest[2] = {};
+    for (int n = 0; n < 8; n++) {
+        float2 scales[2];
+        tile_scales(scales, page, n, 1);
+        for (int i = 0; i < 4; i++)
+            if (s[n][i] != -INFINITY) largest[i / 2] = fmaxf(largest[i / 2], scales[i % 2].x);
     }
-    for (int step = 1; step < 32; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
-    largest *= Format<type>::kRawScale;
-    float unit = __uint_as_float(((__float_as_uint(largest) >> 23) + 1) << 23);
-    if (!(unit > soft.unit)) return 1;
-    float shrink = soft.unit * inverse_of(unit);
-    soft.unit = unit;
-    return shrink;
+    for (int i = 0; i < 2; i++) {
+        for (int step = 1; step < 4; step *= 2)
+            largest[i] = fmaxf(largest[i], __shfl_xor_sync(kAllLanes, largest[i], step));
+        float unit = __uint_as_float(((__float_as_uint(largest[i] * Format<type>::kRawScale) >> 23) + 1) << 23);
+        shrink[i] = unit > soft.unit[i] ? soft.unit[i] * inverse_of(unit) : 1;
+        soft.unit[i] = fmaxf(unit, soft.unit[i]);
+    }
 }
 
 /* Scores become weights, in place. */
 template <KvType type, bool scaled, int dim>
 __device__ void weights_of(float s[8][4], RowSoftmax<dim> &soft, const PageInfo &page)
 {
-    float per_unit = Format<type>::kQuantised ? inverse_of(soft.unit) : 1;
+    float per_unit[2] = {1, 1};
+    for (int i = 0; Format<type>::kQuantised && i < 2; i++) per_unit[i] = inverse_of(soft.unit[i]);
     for (int n = 0; n < 8; n++) {
         float2 scales[2] = {};
         if (scaled) tile_scales(scales, page, n, 1);
@@ -148,7 +150,8 @@ __device__ void weights_of(float s[8][4], RowSoftmax<dim> &soft, const PageInfo 
             float p = is_seen ? exp2_of(s[n][i] - fmaxf(soft.max[i / 2], -FLT_MAX)) : 0;
             soft.sum[i / 2] += p;
             if (scaled && is_seen) soft.zero[i / 2] += p * scales[i % 2].y;
-            s[n][i] = !scaled ? p * per_unit : is_seen ? p * scales[i % 2].x * Format<type>::kRawScale * per_unit : 0;
+            float f = scaled ? scales[i % 2].x * Format<type>::kRawScale * per_unit[i / 2] : per_unit[i / 2];
+            s[n][i] = is_seen ? p * f : 0;
         }
     }
 }
@@ -230,7 +233,8 @@ __device__ void attend_page(RowSoftmax<dim> &soft, const PageInfo &page, const c
     page_scores<dim, bf16>(s, page, queries);
     finish_scores<type, scaled>(s, soft, page, softcap);
     bool all_seen = hide_scores<Format<type>::kQuantised>(s, soft, page, plan);
-    float shrink = scaled ? grow_unit<type>(soft, page) : 1;
+    float shrink[2] = {1, 1};
+    if (scaled) grow_units<type>(shrink, soft, s, page);
     raise_row_max(soft, s, shrink);
     weights_of<type, scaled>(s, soft, page);
     if (scaled || all_seen || !has_wild_values<dim, bf16>(page))

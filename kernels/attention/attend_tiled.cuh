@@ -172,8 +172,8 @@ template <int dim> __device__ void put_rows(const AttendParams &p, const QueryTi
         float *to =
             p.out + ((size_t)(tile.span->first_row + q / group) * p.n_heads + tile.kv_head * group + q % group) * dim;
         for (int m = 0; m < dim / 8; m++)
-            *(float2 *)(to + m * 8 + 2 * t) = make_float2((soft.out[m][2 * i] * soft.unit + zero) * f,
-                                                          (soft.out[m][2 * i + 1] * soft.unit + zero) * f);
+            *(float2 *)(to + m * 8 + 2 * t) = make_float2((soft.out[m][2 * i] * soft.unit[i] + zero) * f,
+                                                          (soft.out[m][2 * i + 1] * soft.unit[i] + zero) * f);
     }
 }
 
@@ -253,7 +253,7 @@ __device__ void attend_tile(const AttendParams &p, const QueryTile &tile, Visits
     char *queries = memory + Shared::kPages + warp * Shared::kWarpBytes;
     RowSoftmax<dim> soft = {};
     soft.max[0] = soft.max[1] = -INFINITY;
-    soft.unit = Shared::kQuantised ? 1.0f / (1 << 24) : 1;
+    soft.unit[0] = soft.unit[1] = Shared::kQuantised ? 1.0f / (1 << 24) : 1;
     put_tile_queries<dim, Format<type>::kBf16>(p, tile, soft, queries);
     PageInfo page = {};
     page.first_pos = first + min(tile.first_query + warp * 16, last_query) / group;

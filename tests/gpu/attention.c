@@ -230,10 +230,7 @@ static void test_invariance(const KernelTable *table, KvType type)
     world_free(world);
 }
 
-/*
- * Rows that see many tiles of keys, by plans of all kinds; in slices of any length they keep their bits. Not those of
- * quantised types: a tile's rows have the unit of their weights in common.
- */
+/* Rows that see many tiles of keys, by plans of all kinds; in slices of any length they keep their bits. */
 static void check_slices(World *world, const KernelTable *table, const char *name)
 {
     static const uint32_t cuts[] = {0, 1, 18, 64, 197, 260, 261, 700};
@@ -282,7 +279,7 @@ static void test_prefill(const KernelTable *table, KvType type, uint32_t dim, ui
         snprintf(name, sizeof name, "prefill %s, %u channels, group %u, plans %u", kv_type_info(type)->name, dim, group,
                  plans);
         check_attend(world, table, name, plans == 5 ? 3 : 0, false);
-        if (!kv_type_info(type)->is_quantised) check_slices(world, table, name);
+        check_slices(world, table, name);
     }
     world_free(world);
 }
