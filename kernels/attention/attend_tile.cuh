@@ -156,7 +156,10 @@ __device__ void weights_of(float s[8][4], RowSoftmax<dim> &soft, const PageInfo 
     }
 }
 
-/* only_row: of the warp's rows, with the tokens that it sees (keep); 16: all rows and tokens. */
+/*
+ * only_row: of the warp's rows, with the tokens that it sees (keep); 16: all rows and tokens. Either way a row gets the
+ * same bits: whether a page has wild values depends on the sectors that other rows read.
+ */
 template <int dim, bool bf16, bool masked>
 __device__ void add_page_values(RowSoftmax<dim> &soft, const float w[8][4], const PageInfo &page, uint64_t keep,
                                 unsigned only_row)
@@ -185,10 +188,11 @@ __device__ void add_page_values(RowSoftmax<dim> &soft, const float w[8][4], cons
                     multiply<bf16>(soft.out[2 * m + k], a, b[2 * k], b[2 * k + 1]);
                     continue;
                 }
-                float sum[4] = {};
+                float sum[4];
+                for (int i = 0; i < 4; i++) sum[i] = soft.out[2 * m + k][i];
                 multiply<bf16>(sum, a, b[2 * k] & kept[0], b[2 * k + 1] & kept[1]);
                 for (int i = 0; i < 4; i++)
-                    if (only_row == g + i / 2 * 8) soft.out[2 * m + k][i] += sum[i];
+                    if (only_row == g + i / 2 * 8) soft.out[2 * m + k][i] = sum[i];
             }
         }
     }
