@@ -83,6 +83,19 @@ static void lay_out_turns(const Engine *engine, Carver *carver, const RopeOrder 
     ret_turns->coarse = carve(carver, (size_t)n_coarse * n_pairs * 2, sizeof(float));
 }
 
+/* What a device needs to select. */
+static void lay_out_selection(Engine *engine, Carver *device)
+{
+    const EngineParams *p = &engine->params;
+    const RopeTurns *turns = &engine->turns;
+    if (!engine_bounds_on_device(engine)) return;
+    engine->device_turns = *turns;
+    engine->device_turns.fine = carve(device, (size_t)ROPE_TURNS_FINE * turns->n_pairs * 2, sizeof(float));
+    engine->device_turns.coarse = carve(device, (size_t)turns->n_coarse * turns->n_pairs * 2, sizeof(float));
+    engine->select_scratch =
+        carve(device, select_scratch_bytes(p->max_sequences, engine->shape.n_kv_heads, kv_n_pages(p->context)), 1);
+}
+
 static void lay_out(Engine *engine, Carver *host, Carver *device)
 {
     const ModelShape *s = &engine->shape;
@@ -91,6 +104,7 @@ static void lay_out(Engine *engine, Carver *host, Carver *device)
     engine->plans = carve(host, POLICY_MAX_SLOTS * N_ROW_KINDS * n_heads, sizeof *engine->plans);
     lay_out_turns(engine, host, &engine->weights.rope, &engine->turns);
     lay_out_turns(engine, host, &engine->weights.window_rope, &engine->window_turns);
+    lay_out_selection(engine, device);
     engine->passes = carve(host, p->max_passes, sizeof *engine->passes);
     for (uint32_t i = 0; i < p->max_passes; i++) {
         Pass pass = lay_out_pass(engine, host, device);
@@ -109,6 +123,17 @@ static void lay_out(Engine *engine, Carver *host, Carver *device)
 static void fill_turns(const RopeTurns *turns)
 {
     rope_turns_fill(turns, (float *)turns->fine, (float *)turns->coarse);
+}
+
+static bool send_turns(const Engine *engine)
+{
+    const RopeTurns *from = &engine->turns, *to = &engine->device_turns;
+    if (!engine_bounds_on_device(engine)) return true;
+    return device_copy(engine->device, (float *)to->fine, from->fine,
+                       (size_t)ROPE_TURNS_FINE * from->n_pairs * 2 * sizeof(float)) &&
+           device_copy(engine->device, (float *)to->coarse, from->coarse,
+                       (size_t)from->n_coarse * from->n_pairs * 2 * sizeof(float)) &&
+           device_sync(engine->device);
 }
 
 static void fill_tables(Engine *engine)
@@ -152,7 +177,7 @@ bool buffers_new(Engine *engine, Error *error)
     lay_out(engine, &of_host, &of_device);
     engine->host_logits = engine->logits;
     fill_tables(engine);
-    return true;
+    return send_turns(engine) || error_set(error, ERR_DEVICE, "%s failed", device->name);
 }
 
 void buffers_free(Engine *engine)

@@ -38,9 +38,10 @@ bool capacity_init(const CapacityParams *params, Capacity *ret_capacity, Error *
                                     .max_passes = params->max_passes,
                                     .max_sequences = params->max_sequences}};
     arena_init(&capacity.arena, ARENA_BLOCK_BYTES, ARENA_MAX_BYTES);
-    if (make_roles(params, &capacity, error) &&
-        kv_classes_init(params->shape, capacity.policies, capacity.budget.n_policies, &params->kv_types,
-                        &capacity.classes, error)) {
+    bool (*init)(const ModelShape *, const AttnPolicy *, uint32_t, const KvTypes *, KvClassTable *, Error *) =
+        params->on_device ? kv_classes_init_shared : kv_classes_init;
+    if (make_roles(params, &capacity, error) && init(params->shape, capacity.policies, capacity.budget.n_policies,
+                                                     &params->kv_types, &capacity.classes, error)) {
         *ret_capacity = capacity;
         return true;
     }

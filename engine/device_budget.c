@@ -54,6 +54,7 @@ static bool measure_fixed(const Engine *engine, Fixed *ret, Error *error)
         return false;
     ret->buffers += device_step_bytes(engine);
     ret->buffers += kv_seqs_device_bytes(&engine->classes, engine->params.context, engine->params.max_sequences);
+    ret->buffers += engine_lists_device_bytes(engine);
     return true;
 }
 

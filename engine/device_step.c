@@ -6,9 +6,10 @@
 
 enum { ALIGN = 256, SPLIT_SPAN_ROWS = 16, SPLIT_ROWS_MORE = 64, RUNS_TO_NEXT_TRY = 256 };
 
-/* What is known of the longest context of a step; a graph for each (KvLaunch.most_keys). */
-static const uint32_t reaches[] = {256, 2048, 0};
-enum { N_REACHES = sizeof reaches / sizeof *reaches, MOST_NEAR_ROWS = 2 };
+/* What is known of the longest context of a step; a graph for each (KvLaunch.most_keys). The last one is of steps whose
+ * rows select. */
+static const uint32_t reaches[] = {256, 2048, 0, 0};
+enum { N_REACHES = sizeof reaches / sizeof *reaches, REACH_ALL = 2, REACH_SELECTED = 3, MOST_NEAR_ROWS = 2 };
 
 /* Sizes that steps are padded to. Up to 16 rows the products take them in one go, from 33 on they go to cuBLAS. */
 static const uint32_t sizes[] = {1,  2,  3,  4,  5,  6,  7,   8,   12,  16,  20,  24,  28,  32,
@@ -36,9 +37,19 @@ struct DeviceStep {
 
 /* ---- the packet ---- */
 
-/* Where its parts begin; ids come first. Views: [n_spans, KV_MAX_CLASSES]; spans: [n_layers, n_spans]. */
+/* What a packet is of. */
+typedef struct PacketShape {
+    size_t n_rows, n_spans, n_layers;
+    size_t n_plans; /* of one span, where spans select: plans of their own; 0: none does */
+} PacketShape;
+
+/*
+ * Where its parts begin; ids come first. Views: [n_spans, KV_MAX_CLASSES]; spans and jobs: [n_layers, n_spans]; plans:
+ * [n_spans, n_plans].
+ */
 typedef struct Packet {
-    size_t positions, views, spans, bytes;
+    size_t positions, views, spans, jobs, plans, bytes;
+    size_t n_plans;
 } Packet;
 
 static size_t aligned(size_t n)
@@ -46,13 +57,17 @@ static size_t aligned(size_t n)
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static Packet packet_of(size_t n_rows, size_t n_spans, size_t n_layers)
+static Packet packet_of(PacketShape shape)
 {
-    Packet at;
-    at.positions = aligned(n_rows * sizeof(uint32_t));
-    at.views = at.positions + aligned(n_rows * sizeof(uint32_t));
-    at.spans = at.views + aligned(n_spans * KV_MAX_CLASSES * sizeof(KvPages));
-    at.bytes = at.spans + n_layers * n_spans * sizeof(KvSpan);
+    Packet at = {.n_plans = shape.n_plans};
+    at.positions = aligned(shape.n_rows * sizeof(uint32_t));
+    at.views = at.positions + aligned(shape.n_rows * sizeof(uint32_t));
+    at.spans = at.views + aligned(shape.n_spans * KV_MAX_CLASSES * sizeof(KvPages));
+    at.bytes = at.spans + shape.n_layers * shape.n_spans * sizeof(KvSpan);
+    if (!shape.n_plans) return at;
+    at.jobs = aligned(at.bytes);
+    at.plans = at.jobs + aligned(shape.n_layers * shape.n_spans * sizeof(SelectJob));
+    at.bytes = at.plans + shape.n_spans * shape.n_plans * sizeof(AttnPlan);
     return at;
 }
 
@@ -73,16 +88,72 @@ static bool packet_send(Engine *engine, const char *packet, size_t bytes)
     return device_copy(engine->device, step->place, packet, bytes) && engine->device->ops->fence(engine->device, i);
 }
 
+/* What the row of a piece's span, its only one, has to do with selection. */
+static SelectRow row_of(const Engine *engine, const PieceSpan *span)
+{
+    uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, span->seq));
+    return (SelectRow){.seq = span->seq,
+                       .position = span->first_pos,
+                       .policy = &engine->policies[slot].policy,
+                       .plans = engine_plans(engine, slot, ROWS_DECODE),
+                       .heads = engine->classes.policies[slot].heads,
+                       .classes = kv_seq_views(engine->seqs, span->seq)};
+}
+
+static bool span_selects(const Engine *engine, const PieceSpan *span)
+{
+    if (span->seq == SEQ_NONE || span->kind != ROWS_DECODE || !engine->max_list) return false;
+    const SelectRow row = row_of(engine, span);
+    return selector_row_selects(engine->selector, &row);
+}
+
+/* Of engine->piece_spans. */
+static bool some_select(const Engine *engine, uint32_t n_spans)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < n_spans; i++) found |= span_selects(engine, &engine->piece_spans[i]);
+    return found;
+}
+
+static uint32_t count_closed(const Engine *engine, uint32_t n_spans)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < n_spans; i++) {
+        const PieceSpan *span = &engine->piece_spans[i];
+        if (span->seq != SEQ_NONE)
+            n += (span->first_pos + span->n_rows) / KV_PAGE_TOKENS - span->first_pos / KV_PAGE_TOKENS;
+    }
+    return n;
+}
+
+/* A range of layers of a packet, and the spans that it has room for. */
+typedef struct PacketRange {
+    uint32_t n_padded, first_layer, n_layers;
+} PacketRange;
+
+/* Plans of span i, and what it selects. */
+static void put_plans(Engine *engine, char *packet, const Packet *at, const PacketRange *range, uint32_t i)
+{
+    const SelectRow row = row_of(engine, &engine->piece_spans[i]);
+    AttnPlan *plans = (AttnPlan *)(void *)(packet + at->plans) + i * at->n_plans;
+    SelectJob *jobs = (SelectJob *)(void *)(packet + at->jobs);
+    for (uint32_t layer = 0; layer < range->n_layers; layer++)
+        selector_plan_row(engine->selector, &row, range->first_layer + layer,
+                          plans + (size_t)layer * engine->shape.n_kv_heads, &jobs[(size_t)layer * range->n_padded + i]);
+}
+
 /* Spans [n_spans] of engine->piece_spans, then those of 0 rows up to n_padded. */
-static bool put_spans(Engine *engine, char *packet, const Packet *at, uint32_t n_spans, uint32_t n_padded,
-                      uint32_t first_layer, uint32_t n_layers)
+static bool put_spans(Engine *engine, char *packet, const Packet *at, uint32_t n_spans, const PacketRange *range)
 {
     const DeviceStep *step = engine->step;
+    const uint32_t n_padded = range->n_padded, first_layer = range->first_layer, n_layers = range->n_layers;
     size_t n_kv_heads = engine->shape.n_kv_heads, n_heads = engine->shape.n_layers * n_kv_heads;
+    const AttnPlan *device_plans = (const AttnPlan *)(void *)(step->place + at->plans);
     KvPages *views = (KvPages *)(void *)(packet + at->views);
     const KvPages *device_views = (const KvPages *)(void *)(step->place + at->views);
     KvSpan *spans = (KvSpan *)(void *)(packet + at->spans);
     memset(spans, 0, (size_t)n_layers * n_padded * sizeof *spans);
+    if (at->n_plans) memset(packet + at->jobs, 0, (size_t)n_layers * n_padded * sizeof(SelectJob));
     for (uint32_t i = 0; i < n_spans; i++) {
         const PieceSpan *from = &engine->piece_spans[i];
         if (from->seq == SEQ_NONE) continue;
@@ -95,6 +166,10 @@ static bool put_spans(Engine *engine, char *packet, const Packet *at, uint32_t n
                        .n_rows = from->n_rows,
                        .first_pos = from->first_pos,
                        .is_split = from->is_split};
+        if (at->n_plans && span_selects(engine, from)) {
+            put_plans(engine, packet, at, range, i);
+            span.plans = device_plans + i * at->n_plans;
+        }
         for (uint32_t layer = 0; layer < n_layers; layer++) {
             spans[(size_t)layer * n_padded + i] = span;
             span.heads += n_kv_heads;
@@ -106,7 +181,7 @@ static bool put_spans(Engine *engine, char *packet, const Packet *at, uint32_t n
 
 bool device_step_rows(Engine *engine, const Pass *pass, const uint32_t **ret_ids, const uint32_t **ret_positions)
 {
-    const Packet at = packet_of(pass->n_rows, 0, 0);
+    const Packet at = packet_of((PacketShape){.n_rows = pass->n_rows});
     char *packet = packet_take(engine);
     if (!packet) return false;
     memcpy(packet, pass->tokens, pass->n_rows * sizeof *pass->tokens);
@@ -145,15 +220,19 @@ static KvLaunch choose_split(Engine *engine, uint32_t n_spans)
 
 bool device_step_piece(Engine *engine, uint32_t n_spans, uint32_t first_layer, uint32_t n_layers, Piece *ret_piece)
 {
-    const Packet at = packet_of(0, n_spans, n_layers);
+    const char *place = engine->step->place;
+    const PacketRange range = {n_spans, first_layer, n_layers};
+    size_t n_plans = some_select(engine, n_spans) ? (size_t)n_layers * engine->shape.n_kv_heads : 0;
+    const Packet at = packet_of((PacketShape){.n_spans = n_spans, .n_layers = n_layers, .n_plans = n_plans});
     char *packet = packet_take(engine);
     *ret_piece = (Piece){.n_spans = n_spans,
                          .first_layer = first_layer,
-                         .spans = (const KvSpan *)(void *)(engine->step->place + at.spans),
+                         .spans = (const KvSpan *)(const void *)(place + at.spans),
                          .layer_stride = n_spans ? n_spans : 1,
+                         .jobs = n_plans ? (const SelectJob *)(const void *)(place + at.jobs) : NULL,
+                         .n_closed = count_closed(engine, n_spans),
                          .launch = choose_split(engine, n_spans)};
-    return packet && put_spans(engine, packet, &at, n_spans, n_spans, first_layer, n_layers) &&
-           packet_send(engine, packet, at.bytes);
+    return packet && put_spans(engine, packet, &at, n_spans, &range) && packet_send(engine, packet, at.bytes);
 }
 
 /* ---- steps ---- */
@@ -171,19 +250,35 @@ static uint32_t size_of(const DeviceStep *step, uint32_t size)
     return sizes[size] < step->max_rows ? sizes[size] : step->max_rows;
 }
 
+/* Of so many rows, which is known of as much. */
+static Packet packet_of_step(const Engine *engine, uint32_t n_rows, uint32_t reach)
+{
+    const uint32_t n_layers = engine->shape.n_layers;
+    size_t n_plans = reach == REACH_SELECTED ? (size_t)n_layers * engine->shape.n_kv_heads : 0;
+    return packet_of((PacketShape){.n_rows = n_rows, .n_spans = n_rows, .n_layers = n_layers, .n_plans = n_plans});
+}
+
+static Piece piece_of_step(const Engine *engine, uint32_t n_rows, uint32_t reach)
+{
+    const DeviceStep *step = engine->step;
+    const Packet at = packet_of_step(engine, n_rows, reach);
+    return (Piece){.n_spans = n_rows,
+                   .spans = (const KvSpan *)(void *)(step->place + at.spans),
+                   .layer_stride = n_rows,
+                   .jobs = at.n_plans ? (const SelectJob *)(void *)(step->place + at.jobs) : NULL,
+                   .launch = {.types = step->types,
+                              .split_rows = 1,
+                              .is_deterministic = engine->params.is_deterministic,
+                              .most_keys = reaches[reach],
+                              .is_early = true}};
+}
+
 /* All launches of a step of so many rows, whose packet is in its place. */
-static bool launch_step(Engine *engine, uint32_t n_rows, uint32_t most_keys)
+static bool launch_step(Engine *engine, uint32_t n_rows, uint32_t reach)
 {
     DeviceStep *step = engine->step;
-    const Packet at = packet_of(n_rows, n_rows, engine->shape.n_layers);
-    const Piece piece = {.n_spans = n_rows,
-                         .spans = (const KvSpan *)(void *)(step->place + at.spans),
-                         .layer_stride = n_rows,
-                         .launch = {.types = step->types,
-                                    .split_rows = 1,
-                                    .is_deterministic = engine->params.is_deterministic,
-                                    .most_keys = most_keys,
-                                    .is_early = true}};
+    const Packet at = packet_of_step(engine, n_rows, reach);
+    const Piece piece = piece_of_step(engine, n_rows, reach);
     step->pass.n_rows = n_rows;
     if (!forward_embed(engine, &step->pass, (const uint32_t *)(void *)step->place,
                        (const uint32_t *)(void *)(step->place + at.positions)))
@@ -197,7 +292,7 @@ static bool make_graph(Engine *engine, uint32_t size, uint32_t reach)
 {
     const DeviceOps *ops = engine->device->ops;
     if (!ops->graph_begin(engine->device)) return false;
-    bool ok = launch_step(engine, size_of(engine->step, size), reaches[reach]);
+    bool ok = launch_step(engine, size_of(engine->step, size), reach);
     DeviceGraph *graph = ops->graph_end(engine->device);
     if (ok)
         engine->step->graphs[reach][size] = graph;
@@ -206,49 +301,62 @@ static bool make_graph(Engine *engine, uint32_t size, uint32_t reach)
     return ok && graph;
 }
 
-static bool put_step(Engine *engine, const Pass *pass, uint32_t n_rows)
+static bool put_step(Engine *engine, const Pass *pass, uint32_t n_rows, uint32_t reach)
 {
-    const Packet at = packet_of(n_rows, n_rows, engine->shape.n_layers);
+    const Packet at = packet_of_step(engine, n_rows, reach);
+    const PacketRange range = {.n_padded = n_rows, .n_layers = engine->shape.n_layers};
     char *packet = packet_take(engine);
     if (!packet) return false;
     memset(packet, 0, at.views); /* rows behind the last one are token 0 at position 0 */
     memcpy(packet, pass->tokens, pass->n_rows * sizeof *pass->tokens);
     memcpy(packet + at.positions, pass->positions, pass->n_rows * sizeof *pass->positions);
+    return put_spans(engine, packet, &at, pass->n_spans, &range) && packet_send(engine, packet, at.bytes);
+}
+
+static void set_piece_spans(Engine *engine, const Pass *pass)
+{
     for (uint32_t i = 0; i < pass->n_spans; i++) {
         const BatchSpan *span = &pass->spans[i];
         engine->piece_spans[i] = (PieceSpan){span->seq, span->kind, i, 1, span->first_pos, true};
     }
-    return put_spans(engine, packet, &at, pass->n_spans, n_rows, 0, engine->shape.n_layers) &&
-           packet_send(engine, packet, at.bytes);
 }
 
 /* Of few rows: what many do does not follow from it. */
-static uint32_t reach_of(const Pass *pass)
+static uint32_t reach_of(const Engine *engine, const Pass *pass)
 {
     uint32_t most = 0, reach = 0;
-    if (pass->n_spans > MOST_NEAR_ROWS) return N_REACHES - 1;
+    if (some_select(engine, pass->n_spans)) return REACH_SELECTED;
+    if (pass->n_spans > MOST_NEAR_ROWS) return REACH_ALL;
     for (uint32_t i = 0; i < pass->n_spans; i++)
         if (pass->spans[i].first_pos >= most) most = pass->spans[i].first_pos + 1;
-    while (reach < N_REACHES - 1 && most > reaches[reach]) reach++;
+    while (reach < REACH_ALL && most > reaches[reach]) reach++;
     return reach;
+}
+
+static bool run_graph(Engine *engine, uint32_t size, uint32_t reach)
+{
+    DeviceStep *step = engine->step;
+    uint32_t *plain_runs = &step->plain_runs[reach][size];
+    DeviceGraph *const *graph = &step->graphs[reach][size];
+    if (!*graph && *plain_runs) {
+        --*plain_runs;
+        return launch_step(engine, size_of(step, size), reach);
+    }
+    if (*graph || make_graph(engine, size, reach)) return engine->device->ops->graph_run(engine->device, *graph);
+    *plain_runs = RUNS_TO_NEXT_TRY;
+    return launch_step(engine, size_of(step, size), reach);
 }
 
 bool device_step_run(Engine *engine, const Pass *pass)
 {
     DeviceStep *step = engine->step;
-    uint32_t size = 0, reach = reach_of(pass);
+    set_piece_spans(engine, pass);
+    uint32_t size = 0, reach = reach_of(engine, pass);
     while (size_of(step, size) < pass->n_rows) size++;
-    const uint32_t n_rows = size_of(step, size);
-    if (!put_step(engine, pass, n_rows)) return false;
-    uint32_t *plain_runs = &step->plain_runs[reach][size];
-    DeviceGraph *const *graph = &step->graphs[reach][size];
-    if (!*graph && *plain_runs) {
-        --*plain_runs;
-        return launch_step(engine, n_rows, reaches[reach]);
-    }
-    if (*graph || make_graph(engine, size, reach)) return engine->device->ops->graph_run(engine->device, *graph);
-    *plain_runs = RUNS_TO_NEXT_TRY;
-    return launch_step(engine, n_rows, reaches[reach]);
+    if (!put_step(engine, pass, size_of(step, size), reach) || !run_graph(engine, size, reach)) return false;
+    Piece piece = piece_of_step(engine, size_of(step, size), reach);
+    piece.n_closed = count_closed(engine, pass->n_spans);
+    return forward_bounds(engine, &piece, engine->shape.n_layers); /* of a page in 64 steps */
 }
 
 /* ---- memory ---- */
@@ -273,7 +381,11 @@ static Sizes measure(const Engine *engine)
     const ModelShape *s = &engine->shape;
     const EngineParams *p = &engine->params;
     uint64_t n_heads = (uint64_t)s->n_layers * s->n_kv_heads, rows = max_step_rows(engine);
-    Sizes bytes = {.packet = aligned(packet_of(p->max_batch_rows, p->max_sequences, s->n_layers).bytes),
+    const PacketShape packet = {.n_rows = p->max_batch_rows,
+                                .n_spans = p->max_sequences,
+                                .n_layers = s->n_layers,
+                                .n_plans = engine->max_list ? n_heads : 0};
+    Sizes bytes = {.packet = aligned(packet_of(packet).bytes),
                    .plans = aligned(POLICY_MAX_SLOTS * N_ROW_KINDS * n_heads * sizeof(AttnPlan)),
                    .heads = aligned(POLICY_MAX_SLOTS * n_heads * sizeof(KvHead)),
                    .x = aligned(rows * s->n_embd * sizeof(float)),

@@ -185,8 +185,16 @@ static bool open_memory(Engine *engine, Error *error)
         return false;
     const KvSeqsParams seqs = {&engine->classes, engine->memory, p->context, p->max_sequences,
                                device->is_host ? NULL : device};
-    const SelectorParams selector = {&engine->shape,   engine->kernels,   p->context,
-                                     p->max_sequences, p->max_batch_rows, p->n_threads};
+    const RopeTurns turns = {.theta = engine->weights.rope.theta, .n_pairs = engine->shape.rope_dim / 2};
+    const SelectorParams selector = {.shape = &engine->shape,
+                                     .kernels = engine->kernels,
+                                     .context = p->context,
+                                     .max_sequences = p->max_sequences,
+                                     .max_batch_rows = p->max_batch_rows,
+                                     .n_threads = p->n_threads,
+                                     .device = seqs.device,
+                                     .max_list = engine->max_list,
+                                     .n_channels = scan_bounds_width(&turns, engine->shape.head_dim)};
     return kv_seqs_new(&seqs, &engine->seqs, error) && selector_new(&selector, &engine->selector, error) &&
            buffers_new(engine, error) && (device->is_host || device_step_new(engine, error));
 }
@@ -325,7 +333,8 @@ EngineMemory engine_memory(const Engine *engine)
         return (EngineMemory){.weights = gguf_file_bytes(engine->gguf), .buffers = engine->slab_bytes};
     return (EngineMemory){.weights = engine->on_device.bytes,
                           .buffers = engine->device_slab_bytes + device_step_bytes(engine) +
-                                     kv_seqs_device_bytes(&engine->classes, p->context, p->max_sequences)};
+                                     kv_seqs_device_bytes(&engine->classes, p->context, p->max_sequences) +
+                                     engine_lists_device_bytes(engine)};
 }
 
 bool engine_check_device(const Engine *engine, Error *error)

@@ -45,6 +45,8 @@ typedef struct Piece {
     uint32_t n_spans, first_layer;
     const KvSpan *spans;   /* where the engine computes: of first_layer, and of each further one layer_stride behind */
     uint32_t layer_stride; /* 0: they are set for each layer */
+    const SelectJob *jobs; /* the same of what spans select; NULL: none does */
+    uint32_t n_closed;     /* on a device: pages that the rows fill, in every layer */
     KvLaunch launch;
 } Piece;
 
@@ -83,11 +85,13 @@ struct Engine {
     Error certificate_error; /* ERR_NONE: none */
     uint32_t certified_tokens, certified_from;
     uint64_t policy_clock;
+    uint32_t max_list; /* on a device: sectors of the longest list that a policy may want; 0: none selects */
     KvClassTable classes;
     KvMemory *memory;
     KvSeqs *seqs;
     Selector *selector;
     RopeTurns turns, window_turns; /* of layers that see everything, of those with a window */
+    RopeTurns device_turns;        /* turns with tables on the device, where it keeps key bounds */
     void (*pulse)(void *arg);      /* NULL: none */
     void *pulse_arg;
     TraceCall trace; /* NULL: none */
@@ -105,10 +109,24 @@ struct Engine {
     SeqId *span_seqs;       /* [max_sequences] */
     float *host_logits;     /* [max_logit_rows, n_vocab] */
     /* Where the engine computes. */
-    StepBuffers buf; /* of the piece that runs; a piece of a layer runs to its end */
-    float *hidden;   /* [max_logit_rows, n_embd] */
-    float *logits;   /* [max_logit_rows, n_vocab]; host_logits where the host computes */
+    StepBuffers buf;      /* of the piece that runs; a piece of a layer runs to its end */
+    float *hidden;        /* [max_logit_rows, n_embd] */
+    float *logits;        /* [max_logit_rows, n_vocab]; host_logits where the host computes */
+    void *select_scratch; /* of a device that selects */
 };
+
+/* Does a device keep key bounds, so that it can select? */
+static inline bool engine_bounds_on_device(const Engine *engine)
+{
+    return !engine->device->is_host && kv_classes_have_bounds(&engine->classes);
+}
+
+/* What the lists of all sequences take there. */
+static inline uint64_t engine_lists_device_bytes(const Engine *engine)
+{
+    return select_state_device_bytes(engine->params.max_sequences, engine->shape.n_layers * engine->shape.n_kv_heads,
+                                     engine->max_list);
+}
 
 /* What buffers_new will take of a device. */
 LW_CHECK bool buffers_device_bytes(const Engine *engine, uint64_t *ret_bytes, Error *error);
@@ -133,6 +151,8 @@ LW_CHECK bool forward_embed(const Engine *engine, const Pass *pass, const uint32
 LW_CHECK bool forward_piece(Engine *engine, const Pass *pass, const WorkItem *item, Piece *ret_piece);
 LW_CHECK bool forward_layer(const Engine *engine, const Pass *pass, const Piece *piece, uint32_t layer,
                             uint32_t first_row, uint32_t n_rows);
+/* On a device: bounds of the pages that a piece has filled, in its layers. */
+LW_CHECK bool forward_bounds(const Engine *engine, const Piece *piece, uint32_t n_layers);
 /* Only stores keys and values: what buf.k and buf.v hold. */
 LW_CHECK bool forward_store(const Engine *engine, const Piece *piece, uint32_t layer);
 /* x: [n_rows, n_embd] of the residual stream; into engine->logits. */

@@ -33,6 +33,7 @@ static bool store_rows(Engine *engine, SeqId seq, uint32_t n)
     if (!forward_piece(engine, &pass, &all, &piece)) return false;
     for (uint32_t layer = 0; layer < all.n_layers; layer++)
         if (!forward_store(engine, &piece, layer)) return false;
+    if (engine->step && !forward_bounds(engine, &piece, all.n_layers)) return false;
     kv_seq_advance(engine->seqs, seq, n);
     return true;
 }

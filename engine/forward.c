@@ -76,6 +76,34 @@ static void set_spans(const Engine *engine, const Piece *piece, uint32_t layer)
     }
 }
 
+/* What rows of a device select in any layer. */
+static SelectParams selection_of(const Engine *engine, const Piece *piece, uint32_t layer)
+{
+    const ModelShape *shape = &engine->shape;
+    return (SelectParams){.jobs = piece->jobs + (size_t)(layer - piece->first_layer) * piece->layer_stride,
+                          .n_heads = shape->n_heads,
+                          .n_kv_heads = shape->n_kv_heads,
+                          .k_dim = shape->head_dim,
+                          .n_channels = scan_bounds_width(&engine->turns, shape->head_dim),
+                          .max_spans = engine->params.max_sequences,
+                          .max_pages = kv_n_pages(engine->params.context),
+                          .turns = &engine->device_turns,
+                          .scratch = engine->select_scratch};
+}
+
+bool forward_bounds(const Engine *engine, const Piece *piece, uint32_t n_layers)
+{
+    const KvBoundsParams params = {.spans = piece->spans,
+                                   .n_spans = piece->n_spans,
+                                   .n_kv_heads = engine->shape.n_kv_heads,
+                                   .k_dim = engine->shape.head_dim,
+                                   .turns = &engine->device_turns,
+                                   .n_layers = n_layers,
+                                   .layer_stride = piece->layer_stride,
+                                   .max_pages = piece->n_closed};
+    return !engine_bounds_on_device(engine) || engine->kernels->kv_bounds(&params, engine->stream);
+}
+
 bool forward_layer(const Engine *engine, const Pass *pass, const Piece *piece, uint32_t layer, uint32_t first_row,
                    uint32_t n_rows)
 {
@@ -101,6 +129,11 @@ bool forward_layer(const Engine *engine, const Pass *pass, const Piece *piece, u
                            .window_turns = &engine->window_turns,
                            .trace = engine->device->is_host ? engine->trace : NULL,
                            .trace_arg = engine->trace_arg};
+    SelectParams select;
+    if (piece->jobs) {
+        select = selection_of(engine, piece, layer);
+        forward.select = &select;
+    }
     for (uint32_t i = 0; i < piece->n_spans && !piece->layer_stride; i++) {
         const AttnPolicy *policy = engine->span_plans[i].policy;
         if (selector_serves(policy)) forward.selector = engine->selector;

@@ -151,7 +151,7 @@ static bool run_step(Engine *engine, const WorkItem *item, Pass *pass)
     return device_step_run(engine, pass);
 }
 
-static bool run_layers(Engine *engine, const WorkItem *item, Pass *pass)
+static bool run_piece(Engine *engine, const WorkItem *item, Pass *pass)
 {
     Piece piece;
     if (!forward_piece(engine, pass, item, &piece)) return false;
@@ -160,6 +160,32 @@ static bool run_layers(Engine *engine, const WorkItem *item, Pass *pass)
         if (!pulse_after(engine, forward_layer(engine, pass, &piece, layer, item->first_row, item->n_rows)))
             return false;
         pass->rows_done[layer] += item->n_rows;
+    }
+    return !engine->step || forward_bounds(engine, &piece, item->n_layers);
+}
+
+/* Where the next piece of an item's rows ends: on a device rows that select go one by one, since each one's lists may
+ * depend on what the row before it left. */
+static uint32_t piece_end(const Engine *engine, const Pass *pass, uint32_t first, uint32_t end)
+{
+    for (uint32_t i = 0; i < pass->n_spans && engine->max_list; i++) {
+        const BatchSpan *span = &pass->spans[i];
+        if (span->seq == SEQ_NONE || span->kind != ROWS_DECODE || span->n_rows == 1 ||
+            span->first_row + span->n_rows <= first)
+            continue;
+        uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, span->seq));
+        uint32_t row = span->first_row > first ? span->first_row : first;
+        if (selector_serves(&engine->policies[slot].policy) && row + 1 < end) end = row + 1;
+    }
+    return end;
+}
+
+static bool run_layers(Engine *engine, const WorkItem *item, Pass *pass)
+{
+    const uint32_t end = item->first_row + item->n_rows;
+    for (WorkItem part = *item; part.first_row < end; part.first_row += part.n_rows) {
+        part.n_rows = piece_end(engine, pass, part.first_row, end) - part.first_row;
+        if (!run_piece(engine, &part, pass)) return false;
     }
     return device_sync(engine->device); /* the scheduler learns from the clock what an item costs */
 }
@@ -180,12 +206,22 @@ static bool same_ranges(const AttnPlan *a, const AttnPlan *b)
     return a->sink == b->sink && a->recent == b->recent && a->bands == b->bands && a->positions == b->positions;
 }
 
+/* On a device. */
+static bool row_selected(const Engine *engine, const BatchSpan *span, uint32_t row)
+{
+    uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, span->seq));
+    const SelectRow select = {
+        .seq = span->seq, .position = span->first_pos + row, .policy = &engine->policies[slot].policy};
+    return selector_row_selects(engine->selector, &select);
+}
+
 /* Rows whose plans are those of their policy are counted when all is done. */
 static void count_span(Engine *engine, const BatchSpan *span)
 {
     const ModelShape *shape = &engine->shape;
     uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, span->seq));
-    if (span->kind != ROWS_DECODE || selector_serves(&engine->policies[slot].policy)) return;
+    bool is_served = selector_serves(&engine->policies[slot].policy);
+    if (span->kind != ROWS_DECODE || (is_served && engine->device->is_host)) return;
     const AttnPlan *plans = engine_plans(engine, slot, span->kind);
     const KvHead *heads = engine->classes.policies[slot].heads;
     const KvPages *pages = kv_seq_views(engine->seqs, span->seq);
@@ -193,6 +229,7 @@ static void count_span(Engine *engine, const BatchSpan *span)
                    one = {0};
     for (uint32_t row = 0; row < span->n_rows; row++) {
         const AttnPlan *last = NULL;
+        if (is_served && row_selected(engine, span, row)) continue; /* selector_plan_row has counted it */
         for (size_t i = 0; i < (size_t)shape->n_layers * shape->n_kv_heads; i++) {
             if (shape_layer_window(shape, (uint32_t)(i / shape->n_kv_heads))) continue;
             if (!last || !same_ranges(last, &plans[i])) {

@@ -9,15 +9,32 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Kernels of a device read nothing yet of what such plans point to. */
+enum { LEAST_LIST = 8192 / KV_SECTOR_TOKENS };
+
+/* A device selects pages by their key bounds; what else plans may point to its kernels do not read yet. */
 static bool check_device(const Engine *engine, const AttnPolicy *policy, Error *error)
 {
     const Wavelength *wave = &policy->wavelength;
-    bool is_plain = !selector_serves(policy) && policy->positions == POSITIONS_TRUE &&
-                    !wavelength_cuts(wave, wave->k_prefill) && !wavelength_cuts(wave, wave->k_decode);
-    return engine->device->is_host || is_plain ||
+    const Selection *selection = &policy->selection;
+    bool is_plain = policy->positions == POSITIONS_TRUE && !wavelength_cuts(wave, wave->k_prefill) &&
+                    !wavelength_cuts(wave, wave->k_decode);
+    return engine->device->is_host || (is_plain && (!selection->n_stages || selector_device_list(selection))) ||
            error_set_param(error, ERR_UNSUPPORTED, "longwave.attention", "'%s' needs the CPU: device = cpu",
                            policy->name);
+}
+
+/* What the engine was not opened for a later policy does not get. */
+static bool check_list(const Engine *engine, const AttnPolicy *policy, Error *error)
+{
+    uint32_t n = policy->selection.n_stages ? selector_device_list(&policy->selection) : 0;
+    if (engine->device->is_host || n <= engine->max_list) return true;
+    if (!engine->max_list)
+        return error_set_param(error, ERR_UNSUPPORTED, "longwave.attention",
+                               "'%s' selects, but no policy that this was started with on %s does: attention = %s",
+                               policy->name, engine->device->name, policy->name);
+    return error_set_param(error, ERR_UNSUPPORTED, "longwave.attention.budget",
+                           "'%s' selects %u tokens, but lists on %s have room for %u", policy->name,
+                           n * KV_SECTOR_TOKENS, engine->device->name, engine->max_list * KV_SECTOR_TOKENS);
 }
 
 /* ---- tables ---- */
@@ -141,6 +158,26 @@ static void set_audit(const Engine *engine, AttnPolicy *policy)
         policy->selection.audit_interval = engine->params.audit_interval;
 }
 
+/* Those that may come later share the classes, so their lists get some room beside that of the engine's own. */
+static void set_max_list(Engine *engine, const AttnPolicy *policies, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && !engine->device->is_host; i++) {
+        const Selection *selection = &policies[i].selection;
+        uint32_t list = selection->n_stages ? selector_device_list(selection) : 0;
+        if (list && list < LEAST_LIST) list = LEAST_LIST;
+        if (list > engine->max_list) engine->max_list = list;
+    }
+}
+
+static bool open_classes(Engine *engine, const AttnPolicy *policies, uint32_t n, Error *error)
+{
+    const KvTypes *types = &engine->params.kv_types;
+    if (!engine->device->is_host)
+        return kv_classes_init_shared(&engine->shape, policies, n, types, &engine->classes, error);
+    return kv_classes_init(&engine->shape, policies, n, types, &engine->classes, error) &&
+           kv_classes_add_bounded(&engine->shape, policies, types, &engine->classes, error);
+}
+
 bool policies_open(Engine *engine, const AttnPolicy *policies, uint32_t n, Error *error)
 {
     if (!add_default(engine, &policies, &n, error)) return false;
@@ -155,10 +192,8 @@ bool policies_open(Engine *engine, const AttnPolicy *policies, uint32_t n, Error
         engine->policies[i] = (PolicySlot){.policy = policies[i], .id = i, .is_used = true};
     for (uint32_t i = 0; i < n; i++) set_audit(engine, &engine->policies[i].policy);
     engine->n_policies = engine->n_own_policies = n;
-    const KvTypes *types = &engine->params.kv_types;
-    return kv_classes_init(&engine->shape, policies, n, types, &engine->classes, error) &&
-           (!engine->device->is_host ||
-            kv_classes_add_bounded(&engine->shape, policies, types, &engine->classes, error));
+    set_max_list(engine, policies, n);
+    return open_classes(engine, policies, n, error);
 }
 
 /* ---- policies of requests ---- */
@@ -227,7 +262,9 @@ bool engine_policy_intern(Engine *engine, const AttnPolicy *wanted, PolicyId *re
     while (index < engine->n_policies && !policy_equals(&engine->policies[index].policy, &policy)) index++;
     if (index == engine->n_policies) {
         uint32_t base = find_base(engine, &policy);
-        if (!policy_check(&policy, error) || !check_device(engine, &policy, error)) return false;
+        if (!policy_check(&policy, error) || !check_device(engine, &policy, error) ||
+            !check_list(engine, &policy, error))
+            return false;
         if (base == UINT32_MAX)
             return error_set_param(
                 error, ERR_INVALID, "longwave.attention.roles",

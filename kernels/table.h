@@ -16,6 +16,7 @@
 #include "kernels/pointwise/softcap.h"
 #include "kernels/pointwise/vector_add.h"
 #include "kernels/select/scan.h"
+#include "kernels/select/select.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -33,6 +34,7 @@ typedef struct KernelTable {
     bool (*kv_store)(const KvStoreParams *, Stream);
     bool (*kv_bounds)(const KvBoundsParams *, Stream);
     bool (*scan)(const ScanParams *, Stream);
+    bool (*select)(const SelectParams *, Stream); /* where a device selects: NULL on the CPU, as scan on a device */
     bool (*attend)(const AttendParams *, Stream);
     bool (*glu)(const GluParams *, Stream);
     bool (*softcap)(const SoftcapParams *, Stream);

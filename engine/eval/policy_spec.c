@@ -232,6 +232,17 @@ const char *policy_specs_moving_preset(const char *list)
     return NULL;
 }
 
+const char *policy_specs_selecting_preset(const char *list)
+{
+    PolicySpec spec;
+    Error error; /* the same */
+    while (list && policy_spec_next(&list, &spec, &error)) {
+        const AttnPolicy *preset = preset_find(spec.policy.name);
+        if (preset && preset->selection.n_stages) return preset->name;
+    }
+    return NULL;
+}
+
 static bool is_given(const PolicySpec *spec, const char *name)
 {
     return spec->given & bit_of(find_field(name, strlen(name)));

@@ -214,6 +214,7 @@ static void set_lists(const KvClassTable *table, const AttnPolicy *policy, KvPol
 {
     map->selection = policy->selection;
     map->n_selecting[0] = map->n_selecting[1] = 0;
+    if (table->is_shared) return; /* what they take is there from the start */
     for (uint32_t i = 0; i < table->n_layers * table->n_kv_heads; i++) {
         uint32_t class_id = map->classes[map->heads[i].class_index].class_id;
         if (table->classes[class_id].kind == KV_FULL)
@@ -226,20 +227,37 @@ static bool no_memory(Error *error)
     return error_set(error, ERR_NO_MEMORY, "no memory for the classes of KV pages");
 }
 
-bool kv_classes_init(const ModelShape *shape, const AttnPolicy *policies, uint32_t n_policies, const KvTypes *types,
-                     KvClassTable *ret_table, Error *error)
+/* What a table is made from. */
+typedef struct TableMaker {
+    const ModelShape *shape;
+    const AttnPolicy *policies;
+    uint32_t n_policies;
+    const KvTypes *types;
+    bool is_shared;
+} TableMaker;
+
+static bool reads_bounds(const TableMaker *from, const AttnPolicy *policy)
 {
-    for (uint32_t i = 0; i < n_policies; i++)
-        if (!check_policy(shape, &policies[i], error)) return false;
-    KvClassTable table = {.n_layers = shape->n_layers, .n_kv_heads = shape->n_kv_heads};
+    bool found = policy_reads_bounds(policy);
+    for (uint32_t i = 0; from->is_shared && i < from->n_policies; i++)
+        found = found || policy_reads_bounds(&from->policies[i]);
+    return found;
+}
+
+static bool make_table(const TableMaker *from, KvClassTable *ret_table, Error *error)
+{
+    const ModelShape *shape = from->shape;
+    for (uint32_t i = 0; i < from->n_policies; i++)
+        if (!check_policy(shape, &from->policies[i], error)) return false;
+    KvClassTable table = {.n_layers = shape->n_layers, .n_kv_heads = shape->n_kv_heads, .is_shared = from->is_shared};
     arena_init(&table.arena, ARENA_BLOCK_BYTES, SIZE_MAX);
     /* Those with key bounds that may come beside them, too. */
-    table.classes = arena_array(&table.arena, (size_t)n_policies * (KV_N_KINDS + 1), sizeof *table.classes);
-    table.policies = arena_array(&table.arena, n_policies + POLICY_MAX_SLOTS, sizeof *table.policies);
+    table.classes = arena_array(&table.arena, (size_t)from->n_policies * (KV_N_KINDS + 1), sizeof *table.classes);
+    table.policies = arena_array(&table.arena, from->n_policies + POLICY_MAX_SLOTS, sizeof *table.policies);
     bool ok = table.classes && table.policies;
-    for (; ok && table.n_policies < n_policies; table.n_policies++) {
-        const AttnPolicy *policy = &policies[table.n_policies];
-        const ClassMaker maker = {shape, policy, types, policy_reads_bounds(policy)};
+    for (; ok && table.n_policies < from->n_policies; table.n_policies++) {
+        const AttnPolicy *policy = &from->policies[table.n_policies];
+        const ClassMaker maker = {shape, policy, from->types, reads_bounds(from, policy)};
         ok = add_policy(&maker, &table.policies[table.n_policies], &table);
         if (ok) set_lists(&table, policy, &table.policies[table.n_policies]);
     }
@@ -250,6 +268,25 @@ bool kv_classes_init(const ModelShape *shape, const AttnPolicy *policies, uint32
     table.n_needed = table.n_classes;
     *ret_table = table;
     return true;
+}
+
+bool kv_classes_init(const ModelShape *shape, const AttnPolicy *policies, uint32_t n_policies, const KvTypes *types,
+                     KvClassTable *ret_table, Error *error)
+{
+    return make_table(&(TableMaker){shape, policies, n_policies, types, false}, ret_table, error);
+}
+
+bool kv_classes_init_shared(const ModelShape *shape, const AttnPolicy *policies, uint32_t n_policies,
+                            const KvTypes *types, KvClassTable *ret_table, Error *error)
+{
+    return make_table(&(TableMaker){shape, policies, n_policies, types, true}, ret_table, error);
+}
+
+bool kv_classes_have_bounds(const KvClassTable *table)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < table->n_classes; i++) found |= table->classes[i].bounds_offset > 0;
+    return found;
 }
 
 bool kv_classes_add_bounded(const ModelShape *shape, const AttnPolicy *policies, const KvTypes *types,
@@ -266,7 +303,8 @@ bool kv_classes_add_bounded(const ModelShape *shape, const AttnPolicy *policies,
 
 void kv_classes_set(KvClassTable *table, uint32_t slot, uint32_t like, const AttnPolicy *policy)
 {
-    table->policies[slot] = policy_reads_bounds(policy) ? table->bounded[like] : table->policies[like];
+    bool is_other = policy_reads_bounds(policy) && !table->is_shared;
+    table->policies[slot] = is_other ? table->bounded[like] : table->policies[like];
     set_lists(table, policy, &table->policies[slot]);
     if (slot >= table->n_policies) table->n_policies = slot + 1;
 }

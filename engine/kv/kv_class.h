@@ -47,6 +47,8 @@ typedef struct KvClassTable {
     uint32_t n_policies;
     KvPolicyMap *bounded; /* [n_bounded] those of the first policies, with key bounds (kv_classes_add_bounded) */
     uint32_t n_bounded;
+    bool is_shared; /* for a device: one class serves policies with and without key bounds, lists are not of its budget
+                     */
 } KvClassTable;
 
 /* "f16", or "full=int8,stream=bf16": what is not named is f16. An error names kv_type. */
@@ -63,7 +65,15 @@ uint64_t kv_tokens_bytes(const ModelShape *shape, const KvTypes *types, uint64_t
 
 LW_CHECK bool kv_classes_init(const ModelShape *shape, const AttnPolicy *policies, uint32_t n_policies,
                               const KvTypes *types, KvClassTable *ret_table, Error *error);
+/*
+ * The same for a device, whose memory is divided between the classes for good: if one policy reads key bounds, the
+ * classes of all keep them, and policies that come later may read them too.
+ */
+LW_CHECK bool kv_classes_init_shared(const ModelShape *shape, const AttnPolicy *policies, uint32_t n_policies,
+                                     const KvTypes *types, KvClassTable *ret_table, Error *error);
 void kv_classes_done(KvClassTable *table);
+/* Does a class keep key bounds? */
+bool kv_classes_have_bounds(const KvClassTable *table);
 /* Classes with key bounds beside those of the table's policies, for policies that come later. */
 LW_CHECK bool kv_classes_add_bounded(const ModelShape *shape, const AttnPolicy *policies, const KvTypes *types,
                                      KvClassTable *table, Error *error);

@@ -135,6 +135,18 @@ static bool attend_stores(const ForwardPass *pass)
            !(launch->types & ~(1u << KV_F16 | 1u << KV_BF16));
 }
 
+/* Rows' lists, on a device; queries may be turned yet or not. */
+static bool select_keys(const ForwardPass *pass, const KvTurn *turn)
+{
+    SelectParams params = *pass->select;
+    params.q = pass->buf->q;
+    params.spans = pass->spans;
+    params.n_spans = pass->n_spans;
+    params.turn = *turn;
+    params.launch = pass->launch;
+    return pass->kernels->select(&params, pass->stream);
+}
+
 static bool attend(const ForwardPass *pass, uint32_t layer)
 {
     const StepBuffers *buf = pass->buf;
@@ -160,6 +172,10 @@ static bool attend(const ForwardPass *pass, uint32_t layer)
         params.turn = turn_of(pass, layer);
     } else if (!store(pass, layer, turns)) {
         return false;
+    }
+    if (pass->select && !has_window) {
+        if (!select_keys(pass, &params.turn)) return false;
+        params.launch.is_early = false; /* it reads lists */
     }
     if (pass->selector && !has_window) return selector_attend(pass->selector, pass, layer, &params);
     block_trace(pass, layer, pass->spans, pass->span_seqs, pass->n_spans);

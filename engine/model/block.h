@@ -45,9 +45,10 @@ typedef struct ForwardPass {
     const KvSpan *spans;    /* [n_spans] as the kernels read them, of the layer that runs */
     const SeqId *span_seqs; /* [n_spans] */
     uint32_t n_spans, n_rows;
-    const SpanPlans *span_plans;           /* [n_spans]; this and what follows: of the host */
-    struct Selector *selector;             /* NULL: no span's plans depend on more than its policy */
-    bool has_bounds;                       /* some span's keys have bounds */
+    const SpanPlans *span_plans; /* [n_spans]; this and what follows: of the host */
+    struct Selector *selector;   /* NULL: no span's plans depend on more than its policy */
+    bool has_bounds;             /* some span's keys have bounds */
+    const SelectParams *select;  /* on a device, where rows select: all but what the layer brings; NULL: none */
     const RopeTurns *turns, *window_turns; /* of layers that see everything, of those with a window */
     KvLaunch launch;                       /* where a device reads them */
     bool is_deterministic;

@@ -77,8 +77,7 @@ static uint32_t budget_left(const SelectQuery *query, const SelectList *list)
     return budget > seen ? budget - seen : 0;
 }
 
-/* Units that a stage keeps. */
-static uint32_t keep_of(const SelectQuery *query, const SelectList *list, uint32_t stage)
+uint32_t select_keep(const SelectQuery *query, const SelectList *list, uint32_t stage)
 {
     const Selection *selection = query->selection;
     const SelectStage *at = &selection->stages[stage];
@@ -186,7 +185,7 @@ static uint32_t find_units(const SelectTools *tools, const SelectQuery *query, u
 static bool run_stage(const SelectTools *tools, const SelectQuery *query, uint32_t stage, SelectList *list,
                       const uint32_t *kept, uint32_t *chosen, uint64_t *bytes)
 {
-    uint32_t n = find_units(tools, query, stage, list, kept), keep = keep_of(query, list, stage);
+    uint32_t n = find_units(tools, query, stage, list, kept), keep = select_keep(query, list, stage);
     if (n <= keep) { /* nothing to choose */
         memcpy(chosen, tools->units, n * sizeof *chosen);
         list->n[stage] = n;

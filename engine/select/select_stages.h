@@ -38,6 +38,8 @@ uint32_t select_recent_from(const Selection *selection, uint32_t position);
 bool select_applies(const Selection *selection, RowKind kind, uint32_t position);
 /* The first stage that is due t rows after the first decoded one; n_stages: none is. */
 uint32_t select_first_due(const SelectQuery *query, const SelectList *list, uint32_t t);
+/* Units that a stage keeps at most, by list->recent_from, end and level; PLAN_ALL: all. */
+uint32_t select_keep(const SelectQuery *query, const SelectList *list, uint32_t stage);
 /*
  * Runs the stages from first_stage on; those before it stand in the list. words: as of select_state_edit. *bytes: more
  * of what was read. false: a kernel failed.

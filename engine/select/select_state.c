@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #define NO_POSITION UINT32_MAX
-enum { OS_PAGE_WORDS = 1024 };
+enum { OS_PAGE_WORDS = 1024, DEVICE_WORDS = 64 };
 
 /* Two banks: the one that counts, and the one that a pass writes. */
 typedef struct HeadState {
@@ -16,6 +16,7 @@ typedef struct HeadState {
 } HeadState;
 
 struct SelectState {
+    Device *device; /* that has the words; NULL: the host */
     uint32_t max_sequences, n_heads;
     size_t bank_words;
     SelectSeq *seqs, *pending; /* [max_sequences] as counted; as the pass has left it */
@@ -25,26 +26,40 @@ struct SelectState {
     size_t words_bytes;
 };
 
-bool select_state_new(uint32_t max_sequences, uint32_t n_heads, uint32_t max_sectors, SelectState **ret_state,
-                      Error *error)
+/* All but the words. */
+static bool take_seqs(SelectState *state, uint32_t max_sequences, uint32_t n_heads, size_t bank_words)
 {
-    SelectState *state = calloc(1, sizeof *state);
-    if (!state) return error_set(error, ERR_NO_MEMORY, "no memory for selections");
     state->max_sequences = max_sequences;
     state->n_heads = n_heads;
-    state->bank_words =
-        ((size_t)max_sectors * (SELECT_MAX_STAGES + 1) + OS_PAGE_WORDS - 1) / OS_PAGE_WORDS * OS_PAGE_WORDS;
+    state->bank_words = bank_words;
     state->seqs = calloc(max_sequences, sizeof *state->seqs);
     state->pending = calloc(max_sequences, sizeof *state->pending);
     state->is_touched = calloc(max_sequences, sizeof *state->is_touched);
     state->heads = calloc((size_t)max_sequences * n_heads, sizeof *state->heads);
-    void *words = MAP_FAILED;
-    if (!__builtin_mul_overflow((size_t)max_sequences * n_heads * 2 * sizeof *state->words, state->bank_words,
-                                &state->words_bytes))
-        words =
-            mmap(NULL, state->words_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return state->seqs && state->pending && state->is_touched && state->heads &&
+           !__builtin_mul_overflow((size_t)max_sequences * n_heads * 2 * sizeof *state->words, bank_words,
+                                   &state->words_bytes);
+}
+
+static bool take_words(SelectState *state)
+{
+    if (state->device) {
+        if (state->words_bytes) state->words = state->device->ops->alloc(state->device, state->words_bytes);
+        return state->words || !state->words_bytes;
+    }
+    void *words =
+        mmap(NULL, state->words_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (words != MAP_FAILED) state->words = words;
-    if (!state->seqs || !state->pending || !state->is_touched || !state->heads || !state->words) {
+    return state->words;
+}
+
+static bool state_new(Device *device, uint32_t max_sequences, uint32_t n_heads, size_t bank_words,
+                      SelectState **ret_state, Error *error)
+{
+    SelectState *state = calloc(1, sizeof *state);
+    if (!state) return error_set(error, ERR_NO_MEMORY, "no memory for selections");
+    state->device = device;
+    if (!take_seqs(state, max_sequences, n_heads, bank_words) || !take_words(state)) {
         select_state_free(state);
         return error_set(error, ERR_NO_MEMORY, "no memory for the selections of %u sequences", max_sequences);
     }
@@ -52,10 +67,42 @@ bool select_state_new(uint32_t max_sequences, uint32_t n_heads, uint32_t max_sec
     return true;
 }
 
+bool select_state_new(uint32_t max_sequences, uint32_t n_heads, uint32_t max_sectors, SelectState **ret_state,
+                      Error *error)
+{
+    size_t words = ((size_t)max_sectors * (SELECT_MAX_STAGES + 1) + OS_PAGE_WORDS - 1) / OS_PAGE_WORDS * OS_PAGE_WORDS;
+    return state_new(NULL, max_sequences, n_heads, words, ret_state, error);
+}
+
+/* Kernels write four words at once. */
+static size_t device_bank(uint32_t max_list)
+{
+    return ((size_t)max_list + DEVICE_WORDS - 1) / DEVICE_WORDS * DEVICE_WORDS;
+}
+
+bool select_state_new_on(Device *device, uint32_t max_sequences, uint32_t n_heads, uint32_t max_list,
+                         SelectState **ret_state, Error *error)
+{
+    return state_new(device, max_sequences, n_heads, device_bank(max_list), ret_state, error);
+}
+
+uint64_t select_state_device_bytes(uint32_t max_sequences, uint32_t n_heads, uint32_t max_list)
+{
+    return (uint64_t)max_sequences * n_heads * 2 * device_bank(max_list) * sizeof(uint32_t);
+}
+
+size_t select_state_max_words(const SelectState *state)
+{
+    return state->bank_words;
+}
+
 void select_state_free(SelectState *state)
 {
     if (!state) return;
-    if (state->words) munmap(state->words, state->words_bytes);
+    if (state->words && state->device)
+        state->device->ops->free(state->device, state->words, state->words_bytes);
+    else if (state->words)
+        munmap(state->words, state->words_bytes);
     free(state->heads);
     free(state->is_touched);
     free(state->pending);
@@ -80,6 +127,15 @@ static size_t n_words(const SelectList *list)
     return n;
 }
 
+/* A failed copy leaves a failed device, and nothing that it made is told any more. */
+static void copy_words(const SelectState *state, void *to, const void *from, size_t n)
+{
+    if (!state->device)
+        memcpy(to, from, n * sizeof *state->words);
+    else if (!device_copy(state->device, to, from, n * sizeof *state->words))
+        state->device->has_failed = true;
+}
+
 static uint32_t bank_in_pass(const HeadState *head)
 {
     return head->is_edited ? !head->bank : head->bank;
@@ -100,7 +156,8 @@ void select_state_open(SelectState *state, SeqId seq)
 void select_state_close(SelectState *state, SeqId seq)
 {
     size_t bytes = state->words_bytes / state->max_sequences;
-    if (state->is_touched[seq]) (void)madvise((char *)state->words + seq * bytes, bytes, MADV_DONTNEED);
+    if (state->is_touched[seq] && !state->device)
+        (void)madvise((char *)state->words + seq * bytes, bytes, MADV_DONTNEED);
     state->is_touched[seq] = false;
     select_state_clear(state, seq);
 }
@@ -113,8 +170,7 @@ void select_state_fork(SelectState *state, SeqId from, SeqId to)
         HeadState *copy = head_at(state, to, i);
         *copy = (HeadState){.lists = {head->lists[head->bank]}};
         state->is_touched[to] |= copy->lists[0].n_stages > 0;
-        memcpy(words_at(state, to, i, 0), words_at(state, from, i, head->bank),
-               n_words(&copy->lists[0]) * sizeof *state->words);
+        copy_words(state, words_at(state, to, i, 0), words_at(state, from, i, head->bank), n_words(&copy->lists[0]));
     }
 }
 
@@ -138,8 +194,9 @@ SelectList *select_state_edit(SelectState *state, SeqId seq, uint32_t head, uint
     if (!at->is_edited) {
         uint32_t old = at->bank;
         at->lists[!old] = at->lists[old];
-        memcpy(words_at(state, seq, head, !old), words_at(state, seq, head, old),
-               n_words(&at->lists[old]) * sizeof *state->words);
+        if (!state->device)
+            copy_words(state, words_at(state, seq, head, !old), words_at(state, seq, head, old),
+                       n_words(&at->lists[old]));
         at->is_edited = true;
     }
     *ret_words = words_at(state, seq, head, !at->bank);
@@ -174,6 +231,12 @@ size_t select_state_bytes(const SelectState *state, SeqId seq)
     return bytes;
 }
 
+/* Ordinary memory of the host is on its way no longer than to here. */
+static void wait_for_copies(const SelectState *state)
+{
+    if (state->device && state->words && !device_sync(state->device)) state->device->has_failed = true;
+}
+
 static char *put(char *to, const void *from, size_t n)
 {
     memcpy(to, from, n);
@@ -193,8 +256,10 @@ void select_state_read(const SelectState *state, SeqId seq, void *dst)
         const HeadState *head = head_at(state, seq, i);
         const SelectList *list = &head->lists[head->bank];
         at = put(at, list, sizeof *list);
-        at = put(at, words_at(state, seq, i, head->bank), n_words(list) * sizeof *state->words);
+        copy_words(state, at, words_at(state, seq, i, head->bank), n_words(list));
+        at += n_words(list) * sizeof *state->words;
     }
+    wait_for_copies(state);
 }
 
 void select_state_write(SelectState *state, SeqId seq, const void *src)
@@ -206,6 +271,8 @@ void select_state_write(SelectState *state, SeqId seq, const void *src)
         *head = (HeadState){0};
         at = get(at, &head->lists[0], sizeof head->lists[0]);
         state->is_touched[seq] |= head->lists[0].n_stages > 0;
-        at = get(at, words_at(state, seq, i, 0), n_words(&head->lists[0]) * sizeof *state->words);
+        copy_words(state, words_at(state, seq, i, 0), at, n_words(&head->lists[0]));
+        at += n_words(&head->lists[0]) * sizeof *state->words;
     }
+    wait_for_copies(state);
 }

@@ -2,11 +2,13 @@
 /*
  * What a sequence's selection keeps from one decoded row to the next: for each (layer, KV head) the units that every
  * stage kept, and the list of the plan. Addresses are reserved once and touched where they are used. What a pass
- * changes counts when it ends (select_state_commit) and is gone when it is given up. Engine thread.
+ * changes counts when it ends (select_state_commit) and is gone when it is given up. On a device the words are in its
+ * memory, and the lists alone; kernels write them. Engine thread.
  */
 #pragma once
 #include "base/error.h"
 #include "engine/batch.h"
+#include "engine/device.h"
 #include "engine/select/attention_stats.h"
 #include "engine/select/policy.h"
 
@@ -31,6 +33,12 @@ typedef struct SelectState SelectState;
 /* n_heads: of all layers together; max_sectors: of a whole context. */
 LW_CHECK bool select_state_new(uint32_t max_sequences, uint32_t n_heads, uint32_t max_sectors, SelectState **ret_state,
                                Error *error);
+/* The words on a device, max_list for each head and bank; 0: there are none. */
+LW_CHECK bool select_state_new_on(Device *device, uint32_t max_sequences, uint32_t n_heads, uint32_t max_list,
+                                  SelectState **ret_state, Error *error);
+uint64_t select_state_device_bytes(uint32_t max_sequences, uint32_t n_heads, uint32_t max_list);
+/* Words of one list that there is room for. */
+size_t select_state_max_words(const SelectState *state);
 void select_state_free(SelectState *state); /* NULL is fine */
 
 void select_state_open(SelectState *state, SeqId seq);
@@ -39,7 +47,7 @@ void select_state_fork(SelectState *state, SeqId from, SeqId to);
 /* As the pass that the sequence is in has left it so far. */
 SelectSeq *select_state_seq(SelectState *state, SeqId seq);
 const SelectList *select_state_list(const SelectState *state, SeqId seq, uint32_t head, const uint32_t **ret_words);
-/* The same, to be changed: room for (SELECT_MAX_STAGES + 1) * max_sectors words. */
+/* The same, to be changed: room for (SELECT_MAX_STAGES + 1) * max_sectors words; on a device what they held is gone. */
 SelectList *select_state_edit(SelectState *state, SeqId seq, uint32_t head, uint32_t **ret_words);
 /* The pass has ended; it has been given up. */
 void select_state_commit(SelectState *state, SeqId seq);

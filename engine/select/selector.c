@@ -61,6 +61,15 @@ static bool take_memory(Selector *selector)
     return true;
 }
 
+static bool take_state(Selector *selector, Error *error)
+{
+    const SelectorParams *p = &selector->params;
+    uint32_t n_heads = p->shape->n_layers * p->shape->n_kv_heads;
+    if (p->device)
+        return select_state_new_on(p->device, p->max_sequences, n_heads, p->max_list, &selector->state, error);
+    return select_state_new(p->max_sequences, n_heads, selector->max_sectors, &selector->state, error);
+}
+
 bool selector_new(const SelectorParams *params, Selector **ret_selector, Error *error)
 {
     const ModelShape *shape = params->shape;
@@ -75,8 +84,7 @@ bool selector_new(const SelectorParams *params, Selector **ret_selector, Error *
         selector_free(selector);
         return error_set(error, ERR_NO_MEMORY, "no memory to select for %u rows", params->max_batch_rows);
     }
-    if (!select_state_new(params->max_sequences, shape->n_layers * shape->n_kv_heads, selector->max_sectors,
-                          &selector->state, error)) {
+    if (!take_state(selector, error)) {
         selector_free(selector);
         return false;
     }

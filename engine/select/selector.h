@@ -15,6 +15,9 @@ typedef struct SelectorParams {
     const ModelShape *shape; /* kept by the caller until selector_free, as kernels is */
     const KernelTable *kernels;
     uint32_t context, max_sequences, max_batch_rows, n_threads;
+    Device *device;      /* that selects; NULL: the host */
+    uint32_t max_list;   /* on a device: the longest list, in sectors; 0: no policy selects */
+    uint32_t n_channels; /* the same: of bounds that selection reads (scan_bounds_width) */
 } SelectorParams;
 
 LW_CHECK bool selector_new(const SelectorParams *params, Selector **ret_selector, Error *error);
@@ -24,6 +27,30 @@ SelectState *selector_state(Selector *selector);
 
 /* A pass with rows [n_rows] of one kind of the sequence has ended. */
 void selector_commit(Selector *selector, SeqId seq, RowKind kind);
+
+/* ---- on a device (select.h of the kernels) ----
+ *
+ * What a row will see there is known before its layers run, all but what its lists hold: when stages are due, and how
+ * much they keep, follows from positions.
+ */
+
+/* A decoded row; plans, heads [n_layers, n_kv_heads] of its policy alone, classes of its sequence. */
+typedef struct SelectRow {
+    SeqId seq;
+    uint32_t position;
+    const AttnPolicy *policy;
+    const AttnPlan *plans;
+    const KvHead *heads;
+    const KvPages *classes;
+} SelectRow;
+
+/* Has the row lists of its own? Then selector_plan_row has its plans [n_kv_heads] in a layer, lists where the device
+ * has them, and what is due in it, which counts as done. */
+bool selector_row_selects(Selector *selector, const SelectRow *row);
+void selector_plan_row(Selector *selector, const SelectRow *row, uint32_t layer, AttnPlan *ret_plans,
+                       SelectJob *ret_job);
+/* Can a device select by the policy's stages? Sectors of its longest list; 0: no. */
+uint32_t selector_device_list(const Selection *selection);
 
 /* Do rows of the policy need a selector? */
 bool selector_serves(const AttnPolicy *policy);

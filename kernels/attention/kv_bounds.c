@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/attention/kv_bounds.h"
-#include "kernels/attention/kv_value.h"
 
 enum { F8_MAX = 448 };
 
@@ -15,15 +14,6 @@ void kv_bounds_get(const KvPool *pool, uint32_t page, uint32_t slot, uint32_t se
         ret_max[c] = max == KV_BOUND_OPEN ? INFINITY : ldexpf(f32_from_f8(max), exponent);
         ret_min[c] = min == KV_BOUND_OPEN ? -INFINITY : ldexpf(f32_from_f8(min), exponent);
     }
-}
-
-/* The least e4m3 whose value times `unit`, a power of 2, is not below x. In fp64, where no scaling loses what is small.
- */
-static uint8_t f8_not_below(double x, double unit)
-{
-    uint8_t f8 = f8_from_f32((float)(x / unit + 0.0)); /* one zero, not two */
-    if (f32_from_f8(f8) * unit >= x) return f8;
-    return (uint8_t)(!(f8 & 0x80) ? f8 + 1 : f8 == 0x80 ? 0x01 : f8 - 1);
 }
 
 void kv_bounds_put(uint8_t *record, uint32_t k_dim, const float *max, const float *min)
@@ -43,8 +33,8 @@ void kv_bounds_put(uint8_t *record, uint32_t k_dim, const float *max, const floa
         uint8_t *at = record + c / KV_BOUNDS_BLOCK * KV_BOUNDS_BLOCK_BYTES + c % KV_BOUNDS_BLOCK;
         at[0] = at[KV_BOUNDS_BLOCK] = KV_BOUND_OPEN;
         if (isnan(max[c])) continue;
-        at[0] = f8_not_below(max[c], unit);
-        at[KV_BOUNDS_BLOCK] = f8_not_below(-(double)min[c], unit) ^ 0x80;
+        at[0] = kv_bound_not_below(max[c], unit);
+        at[KV_BOUNDS_BLOCK] = kv_bound_not_below(-(double)min[c], unit) ^ 0x80;
     }
     record[n_bytes - KV_BOUNDS_BLOCK] = (uint8_t)exponent;
     record[n_bytes - KV_BOUNDS_BLOCK + 1] = is_open;

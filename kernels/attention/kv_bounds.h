@@ -12,6 +12,7 @@
  */
 #pragma once
 #include "kernels/attention/kv_page.h"
+#include "kernels/attention/kv_value.h"
 #include "kernels/pointwise/rope_turns.h"
 #include "kernels/stream.h"
 #ifdef __cplusplus
@@ -28,12 +29,17 @@ LW_INLINE size_t kv_bounds_bytes(uint32_t k_dim)
     return KV_PAGE_SECTORS * kv_bounds_sector_bytes(k_dim);
 }
 
-/* Pages that the rows of the spans fill, in every KV head whose class keeps bounds; after kv_store of the same rows. */
+/*
+ * Pages that the rows of the spans fill, in every KV head whose class keeps bounds; after kv_store of the same rows. On
+ * a GPU of several layers at once: spans and their turns are where the device reads them, turns is not.
+ */
 typedef struct KvBoundsParams {
     const KvSpan *spans;
     uint32_t n_spans;
     uint32_t n_kv_heads, k_dim;
-    const RopeTurns *turns; /* of the layer */
+    const RopeTurns *turns;          /* of the layer */
+    uint32_t n_layers, layer_stride; /* GPU: spans of a layer begin so many behind those of the one before */
+    uint32_t max_pages;              /* GPU: at least the pages that all spans of a layer fill */
 } KvBoundsParams;
 
 enum { KV_BOUNDS_BLOCK = 16, KV_BOUNDS_BLOCK_BYTES = 2 * KV_BOUNDS_BLOCK, KV_BOUND_OPEN = 0x7F };
@@ -62,7 +68,18 @@ void kv_bounds_get(const KvPool *pool, uint32_t page, uint32_t slot, uint32_t se
 /* Writes a record from a sector's largest and smallest values, a channel that holds what is not finite having NaNs. */
 void kv_bounds_put(uint8_t *record, uint32_t k_dim, const float *max, const float *min);
 
+/* The least e4m3 whose value times `unit`, a power of 2, is not below x. In fp64, where no scaling loses what is small.
+ */
+LW_INLINE uint8_t kv_bound_not_below(double x, double unit)
+{
+    uint8_t f8 = f8_from_f32((float)(x / unit + 0.0)); /* one zero, not two */
+    if (f32_from_f8(f8) * unit >= x) return f8;
+    return (uint8_t)(!(f8 & 0x80) ? f8 + 1 : f8 == 0x80 ? 0x01 : f8 - 1);
+}
+
 bool kv_bounds_ref(const KvBoundsParams *params);
+/* The bytes of kv_bounds_ref. Refuses heads whose channels are no multiple of 16, and f32. */
+bool kv_bounds_cuda(const KvBoundsParams *params, Stream stream);
 
 #ifdef __cplusplus
 }

@@ -58,6 +58,8 @@ size_t scan_scratch_bytes(uint32_t n_workers, uint32_t max_rows, uint32_t max_gr
                           uint32_t max_context);
 /* Bytes of keys and of bounds that a call reads; of a descent, which looks at some keys only, at most. */
 uint64_t scan_read_bytes(const ScanParams *params);
+/* Channels that scores by bounds take at true positions, of a head of k_dim. */
+uint32_t scan_bounds_width(const RopeTurns *turns, uint32_t k_dim);
 /* Refuses heads of more than KV_MAX_DIM channels, and bounds where the class keeps none. */
 bool scan_ref(const ScanParams *params);
 

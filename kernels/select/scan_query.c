@@ -59,14 +59,18 @@ int64_t scan_bounds_turn(const ScanParams *params, uint32_t unit, uint32_t secto
     return -(segment * SCAN_SEGMENT_TOKENS + SCAN_SEGMENT_TOKENS / 2);
 }
 
-uint32_t scan_bounds_channels(const ScanParams *params)
+uint32_t scan_bounds_width(const RopeTurns *turns, uint32_t k_dim)
 {
     const double two_pi = 6.283185307179586477, least = SCAN_MIN_WAVELENGTHS * SCAN_SEGMENT_TOKENS;
-    if (params->positions != SCAN_TRUE) return params->k_dim;
-    uint32_t n = params->k_dim - 2 * params->turns->n_pairs;
-    for (uint32_t j = 0; j < params->turns->n_pairs && params->turns->theta[j] * least <= two_pi; j++) n += 2;
+    uint32_t n = k_dim - 2 * turns->n_pairs;
+    for (uint32_t j = 0; j < turns->n_pairs && turns->theta[j] * least <= two_pi; j++) n += 2;
     if (n < KV_SECTOR_TOKENS) n = KV_SECTOR_TOKENS;
-    return n < params->k_dim ? n : params->k_dim;
+    return n < k_dim ? n : k_dim;
+}
+
+uint32_t scan_bounds_channels(const ScanParams *params)
+{
+    return params->positions == SCAN_TRUE ? scan_bounds_width(params->turns, params->k_dim) : params->k_dim;
 }
 
 static float descend_head(const ScanParams *params, ScanKeyScore score_key, void *arg, uint32_t unit, uint32_t head)

@@ -4,6 +4,15 @@
 #include "engine/eval/policy_spec.h"
 #include "server/cmd/open_device.h"
 
+/* What an engine has to be opened with for the policies that are asked for: on a device it keeps key bounds only then.
+ */
+static const char *attention_of(const Config *config, const Device *device)
+{
+    const char *moving = policy_specs_moving_preset(config->policies);
+    bool is_host = !device || device->is_host;
+    return moving || is_host ? moving : policy_specs_selecting_preset(config->policies);
+}
+
 bool open_model(const Config *config, const char *path, Device *device, const KernelTable *kernels,
                 uint32_t n_sequences, Progress *progress, Engine **ret_engine, SeqId *ret_seq, Error *error)
 {
@@ -11,7 +20,7 @@ bool open_model(const Config *config, const char *path, Device *device, const Ke
     if (!kv_types_parse(config->kv_type, &kv_types, error)) return false;
     EngineParams params = {.model_path = path,
                            .context = config->context,
-                           .attention = policy_specs_moving_preset(config->policies),
+                           .attention = attention_of(config, device),
                            .max_sequences = n_sequences + 1,
                            .max_batch_rows = n_sequences > config->prefill_chunk ? n_sequences : config->prefill_chunk,
                            .max_logit_rows = n_sequences,

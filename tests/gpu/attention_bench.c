@@ -21,6 +21,7 @@ typedef struct Case {
     uint32_t n_seqs, n_rows, context; /* rows at the end of the context, themselves included */
     uint32_t n_listed;                /* sectors of a sparse plan; 0: dense */
     bool is_split, is_deterministic;
+    bool half_streams; /* every other head sees sink and recent range alone */
 } Case;
 
 static const Case cases[] = {
@@ -37,7 +38,8 @@ static const Case cases[] = {
     {KV_F16, 1, 8192, 8192, 0, false, false},    {KV_INT8, 1, 8192, 8192, 0, false, false},
     {KV_INT4, 1, 8192, 8192, 0, false, false},   {KV_BF16, 1, 131072, 131072, 0, false, false},
     {KV_BF16, 1, 2048, 131072, 0, false, false}, {KV_BF16, 1, 8192, 131072, 240, false, false},
-    {KV_BF16, 16, 512, 512, 0, false, false},
+    {KV_BF16, 16, 512, 512, 0, false, false},    {KV_BF16, 1, 1, 131072, 240, true, false, true},
+    {KV_BF16, 1, 1, 1048576, 240, true, false, true},
 };
 
 static void check(cudaError_t rc, const char *what)
@@ -138,16 +140,18 @@ static AttnPlan *new_plans(const Case *c)
     uint32_t *list = must(malloc((c->n_listed + 1) * sizeof *list));
     for (uint32_t i = 0; i < c->n_listed; i++) list[i] = 4 + (c->context / 16 - 32) / c->n_listed * i;
     uint32_t *device = device_copy(list, (c->n_listed + 1) * sizeof *list);
-    for (uint32_t h = 0; h < KV_HEADS; h++)
+    for (uint32_t h = 0; h < KV_HEADS; h++) {
         plans[h] = c->n_listed ? (AttnPlan){.sink = 64, .recent = 256, .list = device, .n_list = c->n_listed}
                                : (AttnPlan){.recent = PLAN_ALL};
+        if (c->half_streams && h % 2) plans[h].n_list = 0;
+    }
     free(list);
     return device_copy(plans, sizeof plans);
 }
 
 static double keys_read(const Case *c)
 {
-    return c->n_listed ? 64 + 256 + 16.0 * c->n_listed : c->context;
+    return c->n_listed ? 64 + 256 + (c->half_streams ? 8.0 : 16.0) * c->n_listed : c->context;
 }
 
 static float median_graph_usec(cudaGraphExec_t graph, cudaStream_t stream, unsigned n)
@@ -289,9 +293,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const Case *c = &cases[i];
         char name[120];
-        snprintf(name, sizeof name, "%s %ux%u of %u %s%s%s", c->is_split ? "decode" : "prefill", c->n_seqs, c->n_rows,
+        snprintf(name, sizeof name, "%s %ux%u of %u %s%s%s%s", c->is_split ? "decode" : "prefill", c->n_seqs, c->n_rows,
                  c->context, kv_type_info(c->type)->name, c->n_listed ? " sparse" : "",
-                 c->is_deterministic ? " deterministic" : "");
+                 c->half_streams ? ", half streaming" : "", c->is_deterministic ? " deterministic" : "");
         bool is_wanted = argc < 2;
         for (int a = 1; a < argc; a++) is_wanted = is_wanted || strstr(name, argv[a]);
         if (is_wanted) run_case(table, c, name, stream);

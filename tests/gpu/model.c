@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * usage: gpu_model [short] [MODEL.gguf ...]
+ * usage: gpu_model [short | select] [MODEL.gguf ...]
  * Whole models on device 0 against the CPU engine: tiny ones of every family, weight and KV type, and the text that the
- * given files write greedily. short: for a sanitizer, which makes all of it slow.
+ * given files write greedily. short: for a sanitizer, which makes all of it slow; select: what rows that select do alone.
  */
 #include "tests/gpu/model_pair.h"
+#include "tests/gpu/model_select.h"
 #include "tests/gpu/model_text.h"
 #include "tests/support/tiny_model.h"
 
@@ -321,7 +322,7 @@ static void try_refusals(void)
 int main(int argc, char **argv)
 {
     Error error, why_not;
-    bool is_short = argc > 1 && !strcmp(argv[1], "short");
+    bool is_short = argc > 1 && !strcmp(argv[1], "short"), is_select = argc > 1 && !strcmp(argv[1], "select");
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!device_open("cuda", &device, &why_not, &error)) {
         printf("SKIPPED, no device: %s\n0 passed, 0 failed\n", error.text);
@@ -329,9 +330,13 @@ int main(int argc, char **argv)
     }
     printf("%s\n", device->name);
     try_refusals();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && !is_select; i++)
         if (!is_short || i % 3 == 0) try_case(&cases[i], is_short);
-    for (int i = 1 + is_short; i < argc; i++) try_model_text(device, argv[i]);
+    try_selection(device);
+    for (int i = 1 + (is_short || is_select); i < argc; i++) {
+        try_selected_text(device, argv[i]);
+        if (!is_select) try_model_text(device, argv[i]);
+    }
     device_close(device);
     return device_finish();
 }

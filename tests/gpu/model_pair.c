@@ -52,6 +52,8 @@ Pair pair_open(Device *device, const PairParams *params, bool cpu)
                       .max_passes = 2,
                       .kv_types = kv_types_all(params->kv_type),
                       .is_deterministic = params->is_deterministic,
+                      .policies = params->policies,
+                      .n_policies = params->n_policies,
                       .world = 1,
                       .kernels = &exact};
     if (cpu) must(engine_open(&p, &pair.cpu, &error), "opening on the CPU");
@@ -67,11 +69,16 @@ void pair_close(Pair *pair)
     engine_close(pair->gpu);
 }
 
-SeqId model_seq(Engine *engine)
+SeqId model_seq_of(Engine *engine, PolicyId policy)
 {
     SeqId seq = 0;
-    must(engine_seq_new(engine, 0, &seq, &error), "a sequence");
+    must(engine_seq_new(engine, policy, &seq, &error), "a sequence");
     return seq;
+}
+
+SeqId model_seq(Engine *engine)
+{
+    return model_seq_of(engine, 0);
 }
 
 void model_feed(Engine *engine, SeqId seq, RowKind kind, const uint32_t *tokens, uint32_t n, uint32_t chunk,

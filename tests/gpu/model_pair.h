@@ -18,6 +18,8 @@ typedef struct PairParams {
     KvType kv_type;
     bool is_deterministic;
     uint32_t context, max_sequences, max_rows;
+    const AttnPolicy *policies; /* [n_policies] the first dense; NULL: that alone */
+    uint32_t n_policies;
 } PairParams;
 
 /* cpu false: the device alone. */
@@ -25,7 +27,8 @@ Pair pair_open(Device *device, const PairParams *params, bool cpu);
 void pair_close(Pair *pair);
 
 /* The same calls on an engine, which have to succeed. */
-SeqId model_seq(Engine *engine);
+SeqId model_seq(Engine *engine); /* dense */
+SeqId model_seq_of(Engine *engine, PolicyId policy);
 /* Tokens [n] behind the sequence's, in chunks (0: at once); logits [n, n_vocab], of the last row alone, or NULL. */
 void model_feed(Engine *engine, SeqId seq, RowKind kind, const uint32_t *tokens, uint32_t n, uint32_t chunk,
                 float *logits);

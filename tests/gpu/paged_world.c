@@ -50,6 +50,10 @@ static void new_pool(World *world, uint32_t class, bool is_image, uint32_t n_pag
     KvType type = is_image ? KV_BF16 : shape->types[class];
     KvPool pool = {.layout = kv_layout(type, shape->dim, shape->dim)};
     pool.page_bytes = slots_of(shape) * pool.layout.slot_bytes;
+    if (shape->has_bounds && !is_image) {
+        pool.bounds_offset = pool.page_bytes;
+        pool.page_bytes += slots_of(shape) * kv_bounds_bytes(shape->dim);
+    }
     size_t bytes = pool.page_bytes * n_pages;
     pool.base = world_must(malloc(bytes + 1));
     memset(pool.base, 0xFF, bytes);

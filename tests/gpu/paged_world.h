@@ -22,6 +22,7 @@ typedef struct WorldShape {
     uint32_t n_seqs;
     uint32_t page_offset; /* the device's page numbers are the host's plus this */
     bool is_wild;         /* a few NaN and infinities among keys and values */
+    bool has_bounds;      /* pages have room for key bounds */
 } WorldShape;
 
 typedef struct World {

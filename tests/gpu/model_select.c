@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/gpu/model_select.h"
+
+#include "tests/gpu/model_pair.h"
+#include "tests/support/tiny_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CONTEXT = 512, N_SEQS = 5, ROWS = 256, N_STEPS = 40, TOKENS = 512, LAYERS_MOST = 64, HEADS_MOST = 16 };
+
+static uint8_t streams[LAYERS_MOST * HEADS_MOST];
+
+/* Budgets so small that a few hundred tokens have something to choose from. */
+static AttnPolicy pages_of(const HeadRoles *roles, uint32_t refresh)
+{
+    AttnPolicy policy = {.name = "few pages", .roles = roles};
+    if (roles) policy.sink = policy.recent_prefill = policy.recent_decode = KV_PAGE_TOKENS;
+    policy.selection = (Selection){.planner = "pages",
+                                   .stages = {{SCAN_BOX, KV_PAGE_TOKENS, PLAN_ALL, refresh}},
+                                   .n_stages = 1,
+                                   .sink = 64,
+                                   .recent = 64,
+                                   .budget = 320,
+                                   .bypass = 320,
+                                   .prefill_from = PLAN_ALL,
+                                   .row_stride = 1};
+    return policy;
+}
+
+/* Tokens that each sequence begins with: from below the bypass to far beyond. */
+static const uint32_t before[N_SEQS] = {440, 300, 330, 64, 319};
+
+static void open_seqs(Engine *engine, PolicyId policy, const uint32_t *tokens, SeqId *seqs)
+{
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        seqs[i] = model_seq_of(engine, i == 3 ? 0 : policy);
+        for (uint32_t done = 0; done < before[i]; done += ROWS)
+            model_feed(engine, seqs[i], ROWS_PREFILL, tokens + i + done,
+                       before[i] - done < ROWS ? before[i] - done : ROWS, 0, NULL);
+    }
+}
+
+static void close_seqs(Engine *engine, const SeqId *seqs, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) engine_seq_close(engine, seqs[i]);
+}
+
+static void decode(Engine *engine, PolicyId policy, const uint32_t *tokens, float *logits, AttentionStats *ret_stats)
+{
+    SeqId seqs[N_SEQS];
+    size_t n_vocab = engine_shape(engine)->n_vocab;
+    open_seqs(engine, policy, tokens, seqs);
+    for (uint32_t step = 0; step < N_STEPS; step++)
+        model_step(engine, seqs, tokens + step * 7, N_SEQS, logits + step * N_SEQS * n_vocab);
+    for (uint32_t i = 0; i < N_SEQS; i++) ret_stats[i] = engine_seq_attention(engine, seqs[i], ROWS_DECODE);
+    close_seqs(engine, seqs, N_SEQS);
+}
+
+static void try_decode(const Pair *pair, PolicyId policy, const char *name, const uint32_t *tokens, double limit)
+{
+    float *want = model_logits(pair->cpu, N_SEQS * N_STEPS), *got = model_logits(pair->cpu, N_SEQS * N_STEPS);
+    AttentionStats a[N_SEQS], b[N_SEQS];
+    char what[128];
+    decode(pair->cpu, policy, tokens, want, a);
+    decode(pair->gpu, policy, tokens, got, b);
+    snprintf(what, sizeof what, "%s, policy %u, selected", name, policy);
+    model_compare(what, want, got, N_SEQS * N_STEPS, engine_shape(pair->cpu)->n_vocab, limit);
+    for (uint32_t i = 0; i < N_SEQS; i++)
+        device_report(a[i].n_selections == b[i].n_selections && a[i].n_queries == b[i].n_queries &&
+                          a[i].n_tokens == b[i].n_tokens && a[i].kv_bytes == b[i].kv_bytes &&
+                          a[i].n_refreshes[0] == b[i].n_refreshes[0],
+                      "%s, policy %u: sequence %u counts %llu selections and %llu tokens, not %llu and %llu", name,
+                      policy, i, (unsigned long long)b[i].n_selections, (unsigned long long)b[i].n_tokens,
+                      (unsigned long long)a[i].n_selections, (unsigned long long)a[i].n_tokens);
+    device_report(a[0].n_selections > 0 && a[3].n_selections == 0, "%s: something is selected", name);
+    free(want);
+    free(got);
+}
+
+/* Rows in one pass, and rows of a fork and of a swapped copy, are those of steps. */
+static void try_ways(Engine *engine, PolicyId policy, const char *name, const uint32_t *tokens)
+{
+    enum { FIRST = 6, MORE = 9, WAYS = 4 };
+    Error error = {0};
+    size_t n_vocab = engine_shape(engine)->n_vocab;
+    float *of[WAYS];
+    SeqId seqs[WAYS];
+    for (uint32_t way = 0; way < WAYS; way++) of[way] = model_logits(engine, MORE);
+    for (uint32_t way = 0; way < WAYS; way++) {
+        if (way < 2) {
+            seqs[way] = model_seq_of(engine, policy);
+            model_feed(engine, seqs[way], ROWS_PREFILL, tokens, ROWS, 0, NULL);
+            model_feed(engine, seqs[way], ROWS_PREFILL, tokens + ROWS, 150, 0, NULL);
+            model_feed(engine, seqs[way], ROWS_DECODE, tokens, FIRST, way == 0 ? 1 : 4, NULL);
+        } else {
+            device_report(engine_seq_fork(engine, seqs[0], &seqs[way], &error), "%s: a fork: %s", name, error.text);
+        }
+    }
+    void *state = malloc(engine_seq_state_bytes(engine, seqs[0]));
+    if (!state) exit(1);
+    engine_seq_state_read(engine, seqs[0], state);
+    engine_seq_state_write(engine, seqs[3], state);
+    for (uint32_t way = 0; way < WAYS; way++)
+        model_feed(engine, seqs[way], ROWS_DECODE, tokens + FIRST, MORE, way == 1 ? 0 : 1, of[way]);
+    for (uint32_t way = 1; way < WAYS; way++) {
+        Distance distance = model_distance(of[0], of[way], MORE, (uint32_t)n_vocab);
+        device_report(distance.largest < 0.02, "%s, way %u: %g from the steps", name, way, distance.largest);
+    }
+    AttentionStats a = engine_seq_attention(engine, seqs[0], ROWS_DECODE),
+                   b = engine_seq_attention(engine, seqs[1], ROWS_DECODE);
+    device_report(a.n_selections == b.n_selections && a.n_tokens == b.n_tokens, "%s: rows in one pass count as others",
+                  name);
+    close_seqs(engine, seqs, WAYS);
+    for (uint32_t way = 0; way < WAYS; way++) free(of[way]);
+    free(state);
+}
+
+static void try_tiny(Device *device, const char *name, const char *const *settings, KvType type, double limit)
+{
+    static const HeadRoles roles = {.name = "half", .streams = streams};
+    const AttnPolicy policies[] = {
+        {.name = "dense"},
+        {.name = "half", .roles = &roles, .sink = 64, .recent_prefill = 64, .recent_decode = 64},
+        pages_of(NULL, 1),
+        pages_of(NULL, 4),
+        pages_of(&roles, 4)};
+    TinyModel model = tiny_model_default();
+    char path[256];
+    Error error = {0};
+    uint32_t tokens[TOKENS];
+    bool good = true;
+    for (; *settings; settings++) good = good && tiny_model_set(&model, *settings);
+    good = good && tiny_model_temp(&model, path, sizeof path, &error);
+    device_report(good, "%s: %s", name, error.text);
+    if (!good) return;
+    const PairParams params = {path, type, false, CONTEXT, N_SEQS + 1, ROWS, policies, 5};
+    Pair pair = pair_open(device, &params, true);
+    model_text(pair.cpu, 5, tokens, TOKENS);
+    for (PolicyId policy = 2; policy < 5; policy++) {
+        try_decode(&pair, policy, name, tokens, limit);
+        try_ways(pair.gpu, policy, name, tokens);
+    }
+    pair_close(&pair);
+    unlink(path);
+}
+
+void try_selection(Device *device)
+{
+    static const char *const plain[] = {"head_dim=64", "embd=256", "ff=256", NULL};
+    static const char *const wide[] = {"head_dim=128", "heads=8", "embd=256", "ff=512", "type=Q8_0", NULL};
+    static const char *const normed[] = {"head_dim=64", "embd=256", "ff=256", "arch=qwen3", "type=Q8_0", NULL};
+    static const char *const windows[] = {"head_dim=64", "embd=256", "ff=256", "arch=gemma3", "window=48", NULL};
+    const uint32_t n_kv_heads = tiny_model_default().n_kv_heads;
+    for (uint32_t i = 0; i < sizeof streams; i++) streams[i] = i % n_kv_heads == 0;
+    try_tiny(device, "llama f32, bf16 keys", plain, KV_BF16, 0.004);
+    try_tiny(device, "llama q8_0 128, f16 keys", wide, KV_F16, 0.02);
+    try_tiny(device, "qwen3, int8 keys", normed, KV_INT8, 0.03);
+    memset(streams, 0, sizeof streams);
+    try_tiny(device, "gemma3, windows", windows, KV_BF16, 0.004);
+}
+
+/* ---- text ---- */
+
+enum { PROMPT = 420, WRITTEN = 40, TEXT_ROWS = 512 };
+static const double TIE = 0.05; /* the two best that are so close may be taken either way round */
+static const char sentence[] = "The lighthouse keeper wrote down the weather, the ships that passed and what he had "
+                               "eaten, and then he climbed the stairs to light the lamp. ";
+
+static uint32_t encode(const Engine *engine, uint32_t *tokens)
+{
+    Error error;
+    char text[sizeof sentence * 24] = "";
+    TokenList list = {0};
+    for (int i = 0; i < 20; i++) strcat(text, sentence);
+    const TokEncode in = {text, strlen(text), NULL, 0, true};
+    bool good = tok_encode(engine_tokenizer(engine), &in, &list, &error) && list.n >= PROMPT;
+    device_report(good, "the prompt is %zu tokens", list.n);
+    for (uint32_t i = 0; good && i < PROMPT; i++) tokens[i] = list.ids[i];
+    token_list_done(&list);
+    return good ? PROMPT : 0;
+}
+
+static uint32_t best_of(const float *logits, uint32_t n_vocab, double *ret_margin)
+{
+    uint32_t best = 0;
+    double second = -INFINITY;
+    for (uint32_t i = 1; i < n_vocab; i++)
+        if (logits[i] > logits[best]) best = i;
+    for (uint32_t i = 0; i < n_vocab; i++)
+        if (i != best) second = fmax(second, (double)logits[i]);
+    *ret_margin = (double)logits[best] - second;
+    return best;
+}
+
+void try_selected_text(Device *device, const char *path)
+{
+    static uint32_t tokens[PROMPT + WRITTEN];
+    const AttnPolicy policies[] = {{.name = "dense"}, pages_of(NULL, 4)};
+    const PairParams params = {path, KV_BF16, false, TEXT_ROWS, 2, TEXT_ROWS, policies, 2};
+    Pair pair = pair_open(device, &params, true);
+    uint32_t n_vocab = engine_shape(pair.cpu)->n_vocab, n_other = 0;
+    float *want = model_logits(pair.cpu, TEXT_ROWS), *got = model_logits(pair.cpu, TEXT_ROWS);
+    SeqId a = model_seq_of(pair.cpu, 1), b = model_seq_of(pair.gpu, 1);
+    if (encode(pair.cpu, tokens)) {
+        model_feed(pair.cpu, a, ROWS_PREFILL, tokens, PROMPT, 0, want);
+        model_feed(pair.gpu, b, ROWS_PREFILL, tokens, PROMPT, 0, got);
+        memcpy(want, want + (size_t)(PROMPT - 1) * n_vocab, n_vocab * sizeof *want);
+        memcpy(got, got + (size_t)(PROMPT - 1) * n_vocab, n_vocab * sizeof *got);
+        for (uint32_t i = 0; i < WRITTEN; i++) {
+            double margin, other;
+            uint32_t token = best_of(want, n_vocab, &margin);
+            bool is_same = best_of(got, n_vocab, &other) == token;
+            n_other += !is_same;
+            device_report(is_same || margin < TIE, "selected text: token %u differs, %g ahead", i, margin);
+            model_feed(pair.cpu, a, ROWS_DECODE, &token, 1, 0, want);
+            model_feed(pair.gpu, b, ROWS_DECODE, &token, 1, 0, got);
+        }
+        printf("selected text: %u of %d tokens at ties\n", n_other, WRITTEN);
+        device_report(engine_seq_attention(pair.gpu, b, ROWS_DECODE).n_selections > 0, "selected text: selects");
+    }
+    free(want);
+    free(got);
+    pair_close(&pair);
+}
