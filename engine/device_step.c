@@ -6,10 +6,19 @@
 
 enum { ALIGN = 256, SPLIT_SPAN_ROWS = 16, SPLIT_ROWS_MORE = 64, RUNS_TO_NEXT_TRY = 256 };
 
-/* What is known of the longest context of a step; a graph for each (KvLaunch.most_keys). The last one is of steps whose
- * rows select. */
-static const uint32_t reaches[] = {256, 2048, 0, 0};
-enum { N_REACHES = sizeof reaches / sizeof *reaches, REACH_ALL = 2, REACH_SELECTED = 3, MOST_NEAR_ROWS = 2 };
+/*
+ * Kinds of steps; a graph for each. By what is known of the longest context (KvLaunch.most_keys); those whose rows
+ * select; and of one row also those with the same layers due, which come round again: others need no launch for that.
+ */
+static const uint32_t reaches[] = {256, 2048, 0};
+enum {
+    KIND_ALL = sizeof reaches / sizeof *reaches - 1,
+    KIND_SELECTED,
+    KIND_DUE, /* the first of N_DUE */
+    N_DUE = 16,
+    N_KINDS = KIND_DUE + N_DUE,
+    MOST_NEAR_ROWS = 2
+};
 
 /* Sizes that steps are padded to. Up to 16 rows the products take them in one go, from 33 on they go to cuBLAS. */
 static const uint32_t sizes[] = {1,  2,  3,  4,  5,  6,  7,   8,   12,  16,  20,  24,  28,  32,
@@ -30,9 +39,12 @@ struct DeviceStep {
     Pass pass;       /* of steps: its rows */
     uint32_t max_rows;
     uint32_t types; /* of all classes, as KvLaunch has them */
-    DeviceGraph *graphs[N_REACHES][N_SIZES];
+    DeviceGraph *graphs[N_KINDS][N_SIZES];
     /* Until a graph is made: one sets up what a first launch does, more after a failure. */
-    uint32_t plain_runs[N_REACHES][N_SIZES];
+    uint32_t plain_runs[N_KINDS][N_SIZES];
+    uint64_t due_layers; /* Piece.due_layers of the packet that was put together last */
+    uint64_t due[N_DUE]; /* [n_due] the same of each kind */
+    uint32_t n_due;
 };
 
 /* ---- the packet ---- */
@@ -137,15 +149,19 @@ static void put_plans(Engine *engine, char *packet, const Packet *at, const Pack
     const SelectRow row = row_of(engine, &engine->piece_spans[i]);
     AttnPlan *plans = (AttnPlan *)(void *)(packet + at->plans) + i * at->n_plans;
     SelectJob *jobs = (SelectJob *)(void *)(packet + at->jobs);
-    for (uint32_t layer = 0; layer < range->n_layers; layer++)
-        selector_plan_row(engine->selector, &row, range->first_layer + layer,
-                          plans + (size_t)layer * engine->shape.n_kv_heads, &jobs[(size_t)layer * range->n_padded + i]);
+    for (uint32_t i_layer = 0; i_layer < range->n_layers; i_layer++) {
+        uint32_t layer = range->first_layer + i_layer;
+        SelectJob *job = &jobs[(size_t)i_layer * range->n_padded + i];
+        selector_plan_row(engine->selector, &row, layer, plans + (size_t)i_layer * engine->shape.n_kv_heads, job);
+        if (layer < 64 && job->n_keep) engine->step->due_layers |= UINT64_C(1) << layer;
+    }
 }
 
 /* Spans [n_spans] of engine->piece_spans, then those of 0 rows up to n_padded. */
 static bool put_spans(Engine *engine, char *packet, const Packet *at, uint32_t n_spans, const PacketRange *range)
 {
-    const DeviceStep *step = engine->step;
+    DeviceStep *step = engine->step;
+    step->due_layers = 0;
     const uint32_t n_padded = range->n_padded, first_layer = range->first_layer, n_layers = range->n_layers;
     size_t n_kv_heads = engine->shape.n_kv_heads, n_heads = engine->shape.n_layers * n_kv_heads;
     const AttnPlan *device_plans = (const AttnPlan *)(void *)(step->place + at->plans);
@@ -232,7 +248,9 @@ bool device_step_piece(Engine *engine, uint32_t n_spans, uint32_t first_layer, u
                          .jobs = n_plans ? (const SelectJob *)(const void *)(place + at.jobs) : NULL,
                          .n_closed = count_closed(engine, n_spans),
                          .launch = choose_split(engine, n_spans)};
-    return packet && put_spans(engine, packet, &at, n_spans, &range) && packet_send(engine, packet, at.bytes);
+    if (!packet || !put_spans(engine, packet, &at, n_spans, &range)) return false;
+    ret_piece->due_layers = engine->step->due_layers;
+    return packet_send(engine, packet, at.bytes);
 }
 
 /* ---- steps ---- */
@@ -250,35 +268,35 @@ static uint32_t size_of(const DeviceStep *step, uint32_t size)
     return sizes[size] < step->max_rows ? sizes[size] : step->max_rows;
 }
 
-/* Of so many rows, which is known of as much. */
-static Packet packet_of_step(const Engine *engine, uint32_t n_rows, uint32_t reach)
+static Packet packet_of_step(const Engine *engine, uint32_t n_rows, bool selects)
 {
     const uint32_t n_layers = engine->shape.n_layers;
-    size_t n_plans = reach == REACH_SELECTED ? (size_t)n_layers * engine->shape.n_kv_heads : 0;
+    size_t n_plans = selects ? (size_t)n_layers * engine->shape.n_kv_heads : 0;
     return packet_of((PacketShape){.n_rows = n_rows, .n_spans = n_rows, .n_layers = n_layers, .n_plans = n_plans});
 }
 
-static Piece piece_of_step(const Engine *engine, uint32_t n_rows, uint32_t reach)
+static Piece piece_of_step(const Engine *engine, uint32_t n_rows, uint32_t kind)
 {
     const DeviceStep *step = engine->step;
-    const Packet at = packet_of_step(engine, n_rows, reach);
+    const Packet at = packet_of_step(engine, n_rows, kind >= KIND_SELECTED);
     return (Piece){.n_spans = n_rows,
                    .spans = (const KvSpan *)(void *)(step->place + at.spans),
                    .layer_stride = n_rows,
                    .jobs = at.n_plans ? (const SelectJob *)(void *)(step->place + at.jobs) : NULL,
+                   .due_layers = kind >= KIND_DUE ? step->due[kind - KIND_DUE] : UINT64_MAX,
                    .launch = {.types = step->types,
                               .split_rows = 1,
                               .is_deterministic = engine->params.is_deterministic,
-                              .most_keys = reaches[reach],
+                              .most_keys = kind <= KIND_ALL ? reaches[kind] : 0,
                               .is_early = true}};
 }
 
 /* All launches of a step of so many rows, whose packet is in its place. */
-static bool launch_step(Engine *engine, uint32_t n_rows, uint32_t reach)
+static bool launch_step(Engine *engine, uint32_t n_rows, uint32_t kind)
 {
     DeviceStep *step = engine->step;
-    const Packet at = packet_of_step(engine, n_rows, reach);
-    const Piece piece = piece_of_step(engine, n_rows, reach);
+    const Packet at = packet_of_step(engine, n_rows, kind >= KIND_SELECTED);
+    const Piece piece = piece_of_step(engine, n_rows, kind);
     step->pass.n_rows = n_rows;
     if (!forward_embed(engine, &step->pass, (const uint32_t *)(void *)step->place,
                        (const uint32_t *)(void *)(step->place + at.positions)))
@@ -288,22 +306,22 @@ static bool launch_step(Engine *engine, uint32_t n_rows, uint32_t reach)
     return forward_output(engine, step->pass.x, n_rows);
 }
 
-static bool make_graph(Engine *engine, uint32_t size, uint32_t reach)
+static bool make_graph(Engine *engine, uint32_t size, uint32_t kind)
 {
     const DeviceOps *ops = engine->device->ops;
     if (!ops->graph_begin(engine->device)) return false;
-    bool ok = launch_step(engine, size_of(engine->step, size), reach);
+    bool ok = launch_step(engine, size_of(engine->step, size), kind);
     DeviceGraph *graph = ops->graph_end(engine->device);
     if (ok)
-        engine->step->graphs[reach][size] = graph;
+        engine->step->graphs[kind][size] = graph;
     else
         ops->graph_free(graph);
     return ok && graph;
 }
 
-static bool put_step(Engine *engine, const Pass *pass, uint32_t n_rows, uint32_t reach)
+static bool put_step(Engine *engine, const Pass *pass, uint32_t n_rows, bool selects)
 {
-    const Packet at = packet_of_step(engine, n_rows, reach);
+    const Packet at = packet_of_step(engine, n_rows, selects);
     const PacketRange range = {.n_padded = n_rows, .n_layers = engine->shape.n_layers};
     char *packet = packet_take(engine);
     if (!packet) return false;
@@ -321,40 +339,54 @@ static void set_piece_spans(Engine *engine, const Pass *pass)
     }
 }
 
-/* Of few rows: what many do does not follow from it. */
-static uint32_t reach_of(const Engine *engine, const Pass *pass)
+/* Of rows that do not select. Of few: what many do does not follow from it. */
+static uint32_t kind_of(const Pass *pass)
 {
-    uint32_t most = 0, reach = 0;
-    if (some_select(engine, pass->n_spans)) return REACH_SELECTED;
-    if (pass->n_spans > MOST_NEAR_ROWS) return REACH_ALL;
+    uint32_t most = 0, kind = 0;
+    if (pass->n_spans > MOST_NEAR_ROWS) return KIND_ALL;
     for (uint32_t i = 0; i < pass->n_spans; i++)
         if (pass->spans[i].first_pos >= most) most = pass->spans[i].first_pos + 1;
-    while (reach < REACH_ALL && most > reaches[reach]) reach++;
-    return reach;
+    while (kind < KIND_ALL && most > reaches[kind]) kind++;
+    return kind;
 }
 
-static bool run_graph(Engine *engine, uint32_t size, uint32_t reach)
+/* Of the packet that was put together last. */
+static uint32_t kind_selected(DeviceStep *step, uint32_t n_rows)
+{
+    uint32_t i = 0;
+    if (n_rows > 1) return KIND_SELECTED;
+    while (i < step->n_due && step->due[i] != step->due_layers) i++;
+    if (i == N_DUE) return KIND_SELECTED;
+    if (i == step->n_due) step->due[step->n_due++] = step->due_layers;
+    return KIND_DUE + i;
+}
+
+static bool run_graph(Engine *engine, uint32_t size, uint32_t kind)
 {
     DeviceStep *step = engine->step;
-    uint32_t *plain_runs = &step->plain_runs[reach][size];
-    DeviceGraph *const *graph = &step->graphs[reach][size];
+    uint32_t *plain_runs = &step->plain_runs[kind][size];
+    DeviceGraph *const *graph = &step->graphs[kind][size];
     if (!*graph && *plain_runs) {
         --*plain_runs;
-        return launch_step(engine, size_of(step, size), reach);
+        return launch_step(engine, size_of(step, size), kind);
     }
-    if (*graph || make_graph(engine, size, reach)) return engine->device->ops->graph_run(engine->device, *graph);
+    if (*graph || make_graph(engine, size, kind)) return engine->device->ops->graph_run(engine->device, *graph);
     *plain_runs = RUNS_TO_NEXT_TRY;
-    return launch_step(engine, size_of(step, size), reach);
+    return launch_step(engine, size_of(step, size), kind);
 }
 
 bool device_step_run(Engine *engine, const Pass *pass)
 {
     DeviceStep *step = engine->step;
     set_piece_spans(engine, pass);
-    uint32_t size = 0, reach = reach_of(engine, pass);
+    bool selects = some_select(engine, pass->n_spans);
+    uint32_t size = 0;
     while (size_of(step, size) < pass->n_rows) size++;
-    if (!put_step(engine, pass, size_of(step, size), reach) || !run_graph(engine, size, reach)) return false;
-    Piece piece = piece_of_step(engine, size_of(step, size), reach);
+    const uint32_t n_rows = size_of(step, size);
+    if (!put_step(engine, pass, n_rows, selects)) return false;
+    uint32_t kind = selects ? kind_selected(step, n_rows) : kind_of(pass);
+    if (!run_graph(engine, size, kind)) return false;
+    Piece piece = piece_of_step(engine, n_rows, kind);
     piece.n_closed = count_closed(engine, pass->n_spans);
     return forward_bounds(engine, &piece, engine->shape.n_layers); /* of a page in 64 steps */
 }
@@ -448,8 +480,8 @@ bool device_step_new(Engine *engine, Error *error)
     engine->host_logits = NULL;
     if (!step) return error_set(error, ERR_NO_MEMORY, "no memory for the steps of a device");
     step->max_rows = max_step_rows(engine);
-    for (uint32_t reach = 0; reach < N_REACHES; reach++)
-        for (uint32_t i = 0; i < N_SIZES; i++) step->plain_runs[reach][i] = 1;
+    for (uint32_t kind = 0; kind < N_KINDS; kind++)
+        for (uint32_t i = 0; i < N_SIZES; i++) step->plain_runs[kind][i] = 1;
     step->packet_bytes = bytes.packet;
     step->bytes = sum(&bytes);
     step->packets = device->ops->pin(device, DEVICE_FENCES * bytes.packet);
@@ -466,8 +498,8 @@ void device_step_free(Engine *engine)
     DeviceStep *step = engine->step;
     Device *device = engine->device;
     if (!step) return;
-    for (uint32_t reach = 0; reach < N_REACHES; reach++)
-        for (uint32_t i = 0; i < N_SIZES; i++) device->ops->graph_free(step->graphs[reach][i]);
+    for (uint32_t kind = 0; kind < N_KINDS; kind++)
+        for (uint32_t i = 0; i < N_SIZES; i++) device->ops->graph_free(step->graphs[kind][i]);
     device->ops->unpin(device, step->packets, DEVICE_FENCES * step->packet_bytes);
     device->ops->unpin(device, engine->host_logits, logits_bytes(engine));
     device->ops->free(device, step->memory, step->bytes);

@@ -46,6 +46,7 @@ typedef struct Piece {
     const KvSpan *spans;   /* where the engine computes: of first_layer, and of each further one layer_stride behind */
     uint32_t layer_stride; /* 0: they are set for each layer */
     const SelectJob *jobs; /* the same of what spans select; NULL: none does */
+    uint64_t due_layers;   /* bit i: something may be due in layer i; those from 64 on are looked at */
     uint32_t n_closed;     /* on a device: pages that the rows fill, in every layer */
     KvLaunch launch;
 } Piece;

@@ -130,7 +130,7 @@ bool forward_layer(const Engine *engine, const Pass *pass, const Piece *piece, u
                            .trace = engine->device->is_host ? engine->trace : NULL,
                            .trace_arg = engine->trace_arg};
     SelectParams select;
-    if (piece->jobs) {
+    if (piece->jobs && (layer >= 64 || piece->due_layers >> layer & 1)) {
         select = selection_of(engine, piece, layer);
         forward.select = &select;
     }

@@ -2,7 +2,7 @@
 /*
  * usage: gpu_model [short | select] [MODEL.gguf ...]
  * Whole models on device 0 against the CPU engine: tiny ones of every family, weight and KV type, and the text that the
- * given files write greedily. short: for a sanitizer, which makes all of it slow; select: what rows that select do alone.
+ * given files write greedily. short: for a sanitizer, which makes all of it slow; select: rows that select alone.
  */
 #include "tests/gpu/model_pair.h"
 #include "tests/gpu/model_select.h"

@@ -39,6 +39,7 @@ program() {
 run kernels 180 "$(program gpu_kernels)"
 run attention 180 "$(program gpu_attention)"
 run attention_portable 120 "$(program gpu_attention)" --portable
+run select 120 "$(program gpu_select)"
 run model 240 "$(program gpu_model)" "$@"
 # What devices without kernels of their own run: the oldest code, compiled by the driver.
 portable() {
