@@ -230,7 +230,10 @@ bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *p
                                "'" ATTENTION "': '%.40s' is a baseline of eval; --baselines lets requests ask for it",
                                preset);
     if (policies->is_fixed)
-        return error_set_param(error, ERR_UNSUPPORTED, ATTENTION, "'" ATTENTION "': '%.40s' needs the CPU", preset);
+        return error_set_param(error, ERR_UNSUPPORTED, ATTENTION,
+                               "'" ATTENTION "': '%.40s' is none of those that this server was started with, and its "
+                               "device takes no others",
+                               preset);
     attention.name.roles = policies->list[attention.policy].roles;
     if (!check_wish(policies, from, &attention, error)) return false;
     *ret_attention = attention;
