@@ -8,22 +8,29 @@
 #include "kernels/attention/kv_turn.cuh"
 #include "kernels/select/select.h"
 
+#include <cuda_fp16.h>
+
 namespace
 {
 
 constexpr unsigned kThreads = 256, kWarps = kThreads / kWarp, kBlocksEach = 2;
 constexpr uint32_t kSegmentPages = 4, kSegmentTokens = kSegmentPages * KV_PAGE_TOKENS;
-constexpr uint32_t kTogether = 4;     /* heads of a group whose scores are summed side by side */
-constexpr uint32_t kBlockFloats = 36; /* of 16 channels: what is positive of a query, what is negative; 4 unused, so
-                                       * that the blocks that two lanes read lie in different banks */
-constexpr uint32_t kAhead = 4;        /* blocks of 16 channels that a lane loads at once */
+constexpr uint32_t kTogether = 4; /* heads of a group in one product: two columns each */
+constexpr uint32_t kAhead = 3;    /* 16 bytes of a record that a lane loads at once */
 constexpr uint32_t kBins = 2048;
-constexpr int kQueryExponent = 40; /* queries times 2^40: see bound_value */
+constexpr uint32_t kMostKept = 1 << 14; /* keys: 64 KiB */
+
+/* Of one query in shared memory: rows begin in other banks. */
+__host__ __device__ constexpr uint32_t row_floats(uint32_t k_dim)
+{
+    return k_dim + 4;
+}
 
 struct SelectArgs {
     SelectParams params;
     RopeTurns turns;
     uint32_t n_blocks; /* of 16 channels, those that are scored */
+    bool keeps_keys;   /* a head's keys fit into shared memory when it is chosen from them */
 };
 
 struct SelectShared {
@@ -84,94 +91,99 @@ __device__ uint32_t find_pair(const SelectParams &p, const SelectShared &shared,
 
 /* ---- queries ---- */
 
-/* The queries of a pair's group, turned: [group, k_dim]. */
-__device__ void load_queries(const SelectParams &p, const Pair &pair, float *queries)
+/*
+ * The queries of a pair's group, turned, what is scored of them, each times the power of 2 that brings its largest
+ * value near 2^10, which leaves all that counts of them to two f16: [group, row_floats]; exponents [group]: of the way
+ * back.
+ */
+__device__ void load_queries(const SelectParams &p, const Pair &pair, float *queries, int *exponents)
 {
     const uint32_t lane = threadIdx.x % kWarp, group = p.n_heads / p.n_kv_heads, row = pair.span->first_row;
     for (uint32_t g = threadIdx.x / kWarp; g < group; g += kWarps) {
         const float *q = p.q + ((size_t)row * p.n_heads + pair.kv_head * group + g) * p.k_dim;
         float2 x[kSteps];
+        float largest = 0;
         if (p.turn.q) turn_head(p.turn, q, p.turn.q_norm, row, p.k_dim, x);
 #pragma unroll
         for (uint32_t i = 0; i < kSteps; i++) {
             uint32_t c = 2 * (i * kWarp + lane);
-            if (c >= p.k_dim) continue;
-            float2 own = p.turn.q ? x[i] : *(const float2 *)(q + c);
-            *(float2 *)(queries + g * p.k_dim + c) = own;
+            if (!p.turn.q) x[i] = c < p.k_dim ? *(const float2 *)(q + c) : make_float2(0, 0);
+            if (c >= p.n_channels) x[i] = make_float2(0, 0);
+            largest = fmaxf(largest, fmaxf(fabsf(x[i].x), fabsf(x[i].y)));
+        }
+        for (unsigned step = kWarp / 2; step; step /= 2)
+            largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
+        int exponent = isfinite(largest) && largest > 0 ? ilogbf(largest) - 10 : 0;
+        if (lane == 0) exponents[g] = exponent;
+#pragma unroll
+        for (uint32_t i = 0; i < kSteps; i++) {
+            uint32_t c = 2 * (i * kWarp + lane);
+            if (c < p.k_dim)
+                *(float2 *)(queries + g * row_floats(p.k_dim) + c) =
+                    make_float2(ldexpf(x[i].x, -exponent), ldexpf(x[i].y, -exponent));
         }
     }
     __syncthreads();
 }
 
-__device__ void put_signs(float *block, float x)
-{
-    x *= (float)(1ull << kQueryExponent);
-    block[0] = x <= 0 ? 0 : x; /* NaN is in both */
-    block[KV_BOUNDS_BLOCK] = x >= 0 ? 0 : x;
-}
-
-/* Heads [first, first + kTogether) of a group as they meet the bounds of a segment, those past the end as zeros. By a
- * warp. */
-__device__ void turn_queries(const SelectArgs &args, const float *queries, uint32_t first, uint32_t segment, float *ret)
+/* cos, sin for each pair of channels that is scored, so that queries meet the bounds of a segment. By a warp. */
+__device__ void find_turns(const SelectArgs &args, uint32_t segment, float2 *ret)
 {
     const SelectParams &p = args.params;
     const RopeTurns &turns = args.turns;
-    const uint32_t group = p.n_heads / p.n_kv_heads, first_turned = p.k_dim - 2 * turns.n_pairs;
+    const uint32_t first_turned = p.k_dim - 2 * turns.n_pairs;
     const float2 *fine = (const float2 *)turns.fine + kSegmentTokens / 2 * turns.n_pairs;
     const float2 *coarse = (const float2 *)turns.coarse + (size_t)segment * turns.n_pairs;
     static_assert(kSegmentTokens == ROPE_TURNS_FINE, "a segment's middle is half of a coarse step behind one");
-    for (uint32_t c = 2 * (threadIdx.x % kWarp); c < args.n_blocks * KV_BOUNDS_BLOCK; c += 2 * kWarp) {
-        float turn_cos = 1, turn_sin = 0;
-        if (c >= first_turned && c < p.n_channels) {
-            float2 f = fine[(c - first_turned) / 2], s = coarse[(c - first_turned) / 2];
-            turn_cos = f.x * s.x - f.y * s.y;
-            turn_sin = -(f.y * s.x + f.x * s.y);
+    for (uint32_t pair = threadIdx.x % kWarp; pair < args.n_blocks * KV_BOUNDS_BLOCK / 2; pair += kWarp) {
+        float2 turn = make_float2(1, 0);
+        if (2 * pair >= first_turned && 2 * pair < p.n_channels) {
+            float2 f = fine[pair - first_turned / 2], s = coarse[pair - first_turned / 2];
+            turn = make_float2(f.x * s.x - f.y * s.y, -(f.y * s.x + f.x * s.y));
         }
-#pragma unroll
-        for (uint32_t g = 0; g < kTogether; g++) {
-            float2 x = make_float2(0, 0);
-            if (first + g < group && c < p.n_channels) x = *(const float2 *)(queries + (first + g) * p.k_dim + c);
-            float *to = ret + (g * args.n_blocks + c / KV_BOUNDS_BLOCK) * kBlockFloats + c % KV_BOUNDS_BLOCK;
-            put_signs(to, x.x * turn_cos - x.y * turn_sin);
-            put_signs(to + 1, x.x * turn_sin + x.y * turn_cos);
-        }
+        ret[pair] = turn;
     }
     __syncwarp();
 }
 
+/* Of two values what belongs to maxima or to minima, as f16, or what that leaves of them. NaN is in the minima. */
+__device__ uint32_t pack_signed(float x, float y, bool is_min, bool is_rest)
+{
+    x = (x > 0) == is_min ? 0 : x;
+    y = (y > 0) == is_min ? 0 : y;
+    __half2 high = __floats2half2_rn(x, y);
+    float2 near = __half22float2(high);
+    __half2 rest = __floats2half2_rn(x - near.x, y - near.y);
+    __half2 which = is_rest ? rest : high;
+    return *(uint32_t *)&which;
+}
+
+/*
+ * A lane's part of the queries for a product of 16 bounds of each sector: 4 channels from c on. Column lane / 4 of the
+ * product is head (lane / 8) of kTogether, its f16 or the rest.
+ */
+__device__ uint2 query_part(const float *query, const float2 *turns, uint32_t c, bool is_min, bool is_rest)
+{
+    float4 q = *(const float4 *)(query + c), t = *(const float4 *)(turns + c / 2);
+    return make_uint2(pack_signed(q.x * t.x - q.y * t.y, q.x * t.y + q.y * t.x, is_min, is_rest),
+                      pack_signed(q.z * t.z - q.w * t.w, q.z * t.w + q.w * t.z, is_min, is_rest));
+}
+
 /* ---- scores ---- */
 
-/* The e4m3 in a byte of a word, times 2^-120: its bits in their places, no instruction more. */
-template <int byte> __device__ float bound_value(uint32_t word)
+/* Two neighbouring e4m3 of a word, from byte 0 or 2 on, as f16 times 2^-8: their bits in other places. */
+template <int first> __device__ uint32_t bound_pair(uint32_t word)
 {
-    return __uint_as_float((uint32_t)((int32_t)(word << (24 - 8 * byte)) >> 4) & 0x87F00000u);
+    uint32_t high = __byte_perm(word, 0, first ? 0x3424 : 0x1404);
+    return (high & 0x80008000u) | (high & 0x7F007F00u) >> 1;
 }
 
-__device__ float4 bound_values(uint32_t word)
+__device__ void multiply(float sums[4], const uint32_t a[4], uint2 b)
 {
-    return make_float4(bound_value<0>(word), bound_value<1>(word), bound_value<2>(word), bound_value<3>(word));
-}
-
-__device__ void add_products(const float *query, float4 max, float4 min, float &sum)
-{
-    float4 up = *(const float4 *)query, down = *(const float4 *)(query + KV_BOUNDS_BLOCK);
-    sum = fmaf(up.x, max.x, fmaf(down.x, min.x, sum));
-    sum = fmaf(up.y, max.y, fmaf(down.y, min.y, sum));
-    sum = fmaf(up.z, max.z, fmaf(down.z, min.z, sum));
-    sum = fmaf(up.w, max.w, fmaf(down.w, min.w, sum));
-}
-
-/* A block of 16 channels of a sector with that of kTogether queries. */
-__device__ void add_block(const float *queries, uint32_t head_floats, const uint4 &max, const uint4 &min,
-                          float sums[kTogether])
-{
-    const uint32_t maxs[] = {max.x, max.y, max.z, max.w}, mins[] = {min.x, min.y, min.z, min.w};
-#pragma unroll
-    for (uint32_t w = 0; w < 4; w++) {
-        float4 high = bound_values(maxs[w]), low = bound_values(mins[w]);
-#pragma unroll
-        for (uint32_t g = 0; g < kTogether; g++) add_products(queries + g * head_floats + 4 * w, high, low, sums[g]);
-    }
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
 }
 
 /* Unsigned numbers in the order of the scores: both zeros are one, every NaN is the highest (top_k.h). */
@@ -182,84 +194,107 @@ __device__ uint32_t key_of(float score)
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-/* A lane's part of a record: blocks half, half + 2, ... from `first` on. */
-struct Bounds {
-    uint4 max[kAhead], min[kAhead];
-};
-
-__device__ void load_bounds(const uint4 *record, uint32_t first, uint32_t n_blocks, uint32_t half, Bounds &ret)
+/* The record of a sector of a segment; NULL: it is none of the job's. */
+__device__ const uint4 *find_record(const Pair &pair, const KvPages &pages, uint32_t slot, uint32_t segment,
+                                    uint32_t sector)
 {
-#pragma unroll
-    for (uint32_t i = 0; i < kAhead; i++) {
-        uint32_t block = first + 2 * i + half;
-        bool is_there = record && block < n_blocks;
-        ret.max[i] = is_there ? __ldg(record + 2 * block) : make_uint4(0, 0, 0, 0);
-        ret.min[i] = is_there ? __ldg(record + 2 * block + 1) : make_uint4(0, 0, 0, 0);
-    }
-}
-
-/* The lane's sector of a segment; NULL: it is none of the job's. */
-__device__ const uint4 *find_record(const Pair &pair, const KvPages &pages, uint32_t slot, uint32_t segment)
-{
-    uint32_t sector = threadIdx.x % kWarp / 2, page = segment * kSegmentPages + sector / KV_PAGE_SECTORS;
+    uint32_t page = segment * kSegmentPages + sector / KV_PAGE_SECTORS;
     if (page < pair.first_page || page >= pair.first_page + pair.n_pages) return NULL;
     return (const uint4 *)kv_bounds_at(pages.pool, pages.pages[page], slot, sector % KV_PAGE_SECTORS);
 }
 
-/* The highest key of the sector over the heads of the group, in both of its lanes. By a warp. */
-__device__ uint32_t score_sectors(const SelectArgs &args, const uint4 *record, const float *queries, uint32_t segment,
-                                  float *turned)
+/* Of two sectors, lane / 4 and 8 behind it: every fourth 16 bytes of their records, maxima and minima in turn. */
+struct Bounds {
+    uint4 of[2][kAhead];
+};
+
+__device__ void load_bounds(const uint4 *const records[2], uint32_t first, uint32_t n_parts, Bounds &ret)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; i++) {
+        uint32_t part = first + 4 * i + threadIdx.x % 4;
+        for (int r = 0; r < 2; r++)
+            ret.of[r][i] = records[r] && part < n_parts ? __ldg(records[r] + part) : make_uint4(0, 0, 0, 0);
+    }
+}
+
+/* Adds the products with 16 bytes of either sector a lane. */
+__device__ void add_products(const SelectArgs &args, const uint4 &low, const uint4 &high, const float *query,
+                             const float2 *turns, uint32_t part, float sums[4])
+{
+    const uint32_t lows[] = {low.x, low.y, low.z, low.w}, highs[] = {high.x, high.y, high.z, high.w};
+    const bool is_min = part & 1, is_rest = threadIdx.x % kWarp / 4 & 1, is_there = query && part < 2 * args.n_blocks;
+#pragma unroll
+    for (uint32_t w = 0; w < 4; w++) {
+        uint2 b = make_uint2(0, 0);
+        if (is_there) b = query_part(query, turns, part / 2 * KV_BOUNDS_BLOCK + 4 * w, is_min, is_rest);
+        uint32_t a[4] = {bound_pair<0>(lows[w]), bound_pair<0>(highs[w]), bound_pair<2>(lows[w]),
+                         bound_pair<2>(highs[w])};
+        multiply(sums, a, b);
+    }
+}
+
+/* The highest key of each of a lane's two sectors over the heads of the group, in all four lanes. By a warp. */
+__device__ void score_sectors(const SelectArgs &args, const uint4 *const records[2], const float *queries,
+                              const int *exponents, const float2 *turns, uint32_t ret_keys[2])
 {
     const SelectParams &p = args.params;
-    const uint32_t half = threadIdx.x % 2, group = p.n_heads / p.n_kv_heads;
-    const uint32_t head_floats = args.n_blocks * kBlockFloats;
-    uint32_t about = record ? *(const uint32_t *)(record + p.k_dim / 8) : 0, highest = 0;
-    int exponent = 120 - kQueryExponent + (int)(int8_t)(about & 0xFF);
-    bool is_open = about >> 8 & 1;
-    for (uint32_t first = 0; first < group; first += kTogether) {
-        float sums[kTogether] = {};
-        for (uint32_t block = 0; block < args.n_blocks; block += 2 * kAhead) {
-            Bounds bounds;
-            load_bounds(record, block, args.n_blocks, half, bounds);
-            if (block == 0) turn_queries(args, queries, first, segment, turned);
-#pragma unroll
-            for (uint32_t i = 0; i < kAhead; i++) {
-                uint32_t at = block + 2 * i + half;
-                if (at < args.n_blocks)
-                    add_block(turned + at * kBlockFloats, head_floats, bounds.max[i], bounds.min[i], sums);
-            }
-        }
-#pragma unroll
-        for (uint32_t g = 0; g < kTogether; g++) {
-            float sum = sums[g] + __shfl_xor_sync(kAllLanes, sums[g], 1);
-            uint32_t key = is_open ? UINT32_MAX : key_of(ldexpf(sum, exponent));
-            if (first + g < group) highest = max(highest, key);
-        }
-        __syncwarp();
+    const uint32_t group = p.n_heads / p.n_kv_heads, lane = threadIdx.x % kWarp, n_parts = 2 * args.n_blocks;
+    uint32_t about[2];
+    for (int r = 0; r < 2; r++) {
+        about[r] = records[r] ? *(const uint32_t *)(records[r] + p.k_dim / 8) : 0;
+        ret_keys[r] = 0;
     }
-    return highest;
+    for (uint32_t first = 0; first < group; first += kTogether) {
+        const uint32_t column = first + lane / 8, head = first + lane % 4;
+        const float *query = column < group ? queries + column * row_floats(p.k_dim) : NULL;
+        float sums[4] = {};
+        for (uint32_t part = 0; part < n_parts; part += 4 * kAhead) {
+            Bounds bounds;
+            load_bounds(records, part, n_parts, bounds);
+#pragma unroll
+            for (uint32_t i = 0; i < kAhead; i++)
+                if (part + 4 * i < n_parts)
+                    add_products(args, bounds.of[0][i], bounds.of[1][i], query, turns, part + 4 * i + lane % 4, sums);
+        }
+        for (int r = 0; r < 2 && head < group; r++) {
+            int exponent = 8 + exponents[head] + (int)(int8_t)(about[r] & 0xFF);
+            uint32_t key = about[r] >> 8 & 1 ? UINT32_MAX : key_of(ldexpf(sums[2 * r] + sums[2 * r + 1], exponent));
+            ret_keys[r] = max(ret_keys[r], key);
+        }
+    }
+    for (int r = 0; r < 2; r++)
+        for (uint32_t step = 1; step < 4; step *= 2)
+            ret_keys[r] = max(ret_keys[r], __shfl_xor_sync(kAllLanes, ret_keys[r], step));
 }
 
 /* Keys of the pages of one segment. By a warp. */
 __device__ void score_segment(const SelectArgs &args, const Pair &pair, uint32_t segment, const float *queries,
-                              float *turned, uint32_t *keys)
+                              const int *exponents, float2 *turns, uint32_t *keys)
 {
     const KvHead head = pair.span->heads[pair.kv_head];
     const KvPages &pages = pair.span->classes[head.class_index];
-    const uint4 *record = find_record(pair, pages, head.slot, segment);
-    uint32_t key = score_sectors(args, record, queries, segment, turned), lane = threadIdx.x % kWarp;
-    for (uint32_t step = 2; step < 2 * KV_PAGE_SECTORS; step *= 2)
-        key = max(key, __shfl_xor_sync(kAllLanes, key, step));
-    uint32_t page = segment * kSegmentPages + lane / (2 * KV_PAGE_SECTORS);
-    if (record && lane % (2 * KV_PAGE_SECTORS) == 0) keys[page - pair.first_page] = key;
+    const uint32_t lane = threadIdx.x % kWarp, sector = lane / 4;
+    const uint4 *records[2] = {find_record(pair, pages, head.slot, segment, sector),
+                               find_record(pair, pages, head.slot, segment, sector + 8)};
+    uint32_t of[2];
+    find_turns(args, segment, turns);
+    score_sectors(args, records, queries, exponents, turns, of);
+    for (int r = 0; r < 2; r++) {
+        for (uint32_t step = 4; step < 4 * KV_PAGE_SECTORS; step *= 2)
+            of[r] = max(of[r], __shfl_xor_sync(kAllLanes, of[r], step));
+        uint32_t page = segment * kSegmentPages + (sector + 8 * r) / KV_PAGE_SECTORS;
+        if (records[r] && lane % (4 * KV_PAGE_SECTORS) == 0) keys[page - pair.first_page] = of[r];
+    }
+    __syncwarp();
 }
 
 /* ---- the choice ---- */
 
-/* What another block wrote. */
+/* What another block wrote, or a copy of it. */
 __device__ uint32_t key_at(const uint32_t *keys, uint32_t i)
 {
-    return __ldcg(keys + i);
+    return __isShared(keys) ? keys[i] : __ldcg(keys + i);
 }
 
 /* Finds the bin with the k-th highest key; shared.n_left: how many of it are chosen. */
@@ -349,11 +384,12 @@ __device__ void run_tasks(const SelectArgs &args, const Pair &pair, uint32_t tas
 {
     const uint32_t warp = threadIdx.x / kWarp, group = args.params.n_heads / args.params.n_kv_heads;
     const uint32_t end = (pair.first_page + pair.n_pages + kSegmentPages - 1) / kSegmentPages;
-    float *turned = memory + group * args.params.k_dim + warp * kTogether * args.n_blocks * kBlockFloats;
-    load_queries(args.params, pair, memory);
+    float2 *turns = (float2 *)(memory + group * row_floats(args.params.k_dim)) + warp * args.params.k_dim / 2;
+    int *exponents = (int *)(memory + group * row_floats(args.params.k_dim) + kWarps * args.params.k_dim);
+    load_queries(args.params, pair, memory, exponents);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t segment = pair.first_segment + (task + i) * kWarps + warp;
-        if (segment < end) score_segment(args, pair, segment, memory, turned, keys);
+        if (segment < end) score_segment(args, pair, segment, memory, exponents, turns, keys);
     }
     __threadfence();
     __syncthreads();
@@ -363,7 +399,12 @@ __device__ void run_tasks(const SelectArgs &args, const Pair &pair, uint32_t tas
         __threadfence();
     }
     __syncthreads();
-    if (shared.is_last) list_best(pair, keys, shared);
+    if (shared.is_last) {
+        uint32_t *copy = (uint32_t *)memory;
+        for (uint32_t i = threadIdx.x; i < pair.n_pages && args.keeps_keys; i += kThreads) copy[i] = __ldcg(keys + i);
+        __syncthreads();
+        list_best(pair, args.keeps_keys ? copy : keys, shared);
+    }
     __syncthreads();
 }
 
@@ -398,11 +439,11 @@ extern "C" bool select_cuda(const SelectParams *params, Stream stream)
     const DeviceFacts *facts = device_facts();
     if (!facts || p.k_dim > KV_TURN_MAX_DIM || p.k_dim % KV_BOUNDS_BLOCK || p.n_heads % p.n_kv_heads || !p.scratch)
         return false;
-    SelectArgs args = {p, *p.turns, (p.n_channels + KV_BOUNDS_BLOCK - 1) / KV_BOUNDS_BLOCK};
-    size_t floats = p.n_heads / p.n_kv_heads * p.k_dim + (size_t)kWarps * kTogether * args.n_blocks * kBlockFloats;
-    size_t bytes = floats * sizeof(float);
-    if (bytes > 48 * 1024 &&
-        cudaFuncSetAttribute(select_pages, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) != cudaSuccess)
+    const uint32_t group = p.n_heads / p.n_kv_heads;
+    SelectArgs args = {p, *p.turns, (p.n_channels + KV_BOUNDS_BLOCK - 1) / KV_BOUNDS_BLOCK, p.max_pages <= kMostKept};
+    size_t bytes = (group * row_floats(p.k_dim) + kWarps * p.k_dim + group) * sizeof(float);
+    if (args.keeps_keys && bytes < p.max_pages * sizeof(uint32_t)) bytes = p.max_pages * sizeof(uint32_t);
+    if (cudaFuncSetAttribute(select_pages, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) != cudaSuccess)
         return false;
     return lw::launch(select_pages, kBlocksEach * facts->n_multiprocessors, kThreads, bytes, stream, args);
 }

@@ -55,7 +55,7 @@ Pair pair_open(Device *device, const PairParams *params, bool cpu)
                       .policies = params->policies,
                       .n_policies = params->n_policies,
                       .world = 1,
-                      .kernels = &exact};
+                      .kernels = params->is_fast ? NULL : &exact};
     if (cpu) must(engine_open(&p, &pair.cpu, &error), "opening on the CPU");
     p.device = device;
     p.kernels = NULL;

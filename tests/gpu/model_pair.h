@@ -20,6 +20,7 @@ typedef struct PairParams {
     uint32_t context, max_sequences, max_rows;
     const AttnPolicy *policies; /* [n_policies] the first dense; NULL: that alone */
     uint32_t n_policies;
+    bool is_fast; /* the CPU multiplies as it does for users */
 } PairParams;
 
 /* cpu false: the device alone. */
