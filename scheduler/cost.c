@@ -37,26 +37,28 @@ static uint32_t depth_of(uint32_t position)
 
 void cost_learn(CostTable *table, uint32_t n_rows, uint32_t depth, double usec_per_row_layer)
 {
-    estimate_learn(&table->row_layer[width_of(n_rows)][depth_of(depth)], usec_per_row_layer);
+    uint32_t width = width_of(n_rows), d = depth_of(depth);
+    estimate_learn(&table->row_layer[width][d], usec_per_row_layer);
+    table->depth[width][d] = depth;
 }
 
-/* The nearest depth that is known; a shallower one is too cheap by the ratio of the depths at most, 2 for a class. */
-static double guess_of_width(const Estimate *of_depth, uint32_t depth)
+/* The nearest depth that is known; from a shallower one it costs more by at most the ratio of the two. */
+static double guess_of_width(const CostTable *table, uint32_t width, uint32_t depth)
 {
-    for (uint32_t d = depth; d < COST_DEPTHS; d++)
-        if (of_depth[d].mean > 0) return estimate_high(&of_depth[d]);
-    for (uint32_t d = depth; d-- > 0;)
-        if (of_depth[d].mean > 0) return ldexp(estimate_high(&of_depth[d]), (int)(depth - d));
-    return 0;
+    const Estimate *of_depth = table->row_layer[width];
+    uint32_t wanted = depth_of(depth), d = wanted;
+    while (d < COST_DEPTHS && of_depth[d].mean == 0) d++;
+    if (d == COST_DEPTHS)
+        for (d = wanted; d > 0 && of_depth[d].mean == 0;) d--;
+    double ratio = (depth + 1.0) / (table->depth[width][d] + 1.0);
+    return estimate_high(&of_depth[d]) * (ratio > 1 ? ratio : 1);
 }
 
 double cost_guess(const CostTable *table, uint32_t n_rows, uint32_t depth)
 {
-    uint32_t width = width_of(n_rows), d = depth_of(depth);
-    const Estimate *known = &table->row_layer[width][d];
-    if (known->mean > 0) return estimate_high(known);
-    double guess = guess_of_width(table->row_layer[width], d);
+    uint32_t width = width_of(n_rows);
+    double guess = guess_of_width(table, width, depth);
     /* A row costs less among many: a narrower pass that is known tells an upper bound. */
-    for (uint32_t w = width; guess == 0 && w-- > 0;) guess = guess_of_width(table->row_layer[w], d);
+    for (uint32_t w = width; guess == 0 && w-- > 0;) guess = guess_of_width(table, w, depth);
     return guess;
 }

@@ -19,6 +19,7 @@ enum { COST_WIDTHS = 4, COST_DEPTHS = 16 };
  */
 typedef struct CostTable {
     Estimate row_layer[COST_WIDTHS][COST_DEPTHS];
+    uint32_t depth[COST_WIDTHS][COST_DEPTHS]; /* where it was learnt last */
 } CostTable;
 
 void cost_learn(CostTable *table, uint32_t n_rows, uint32_t depth, double usec_per_row_layer);
