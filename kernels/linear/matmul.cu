@@ -3,6 +3,7 @@
 
 #include "kernels/launch.cuh"
 #include "kernels/linear/device_layout.h"
+#include "kernels/linear/gemm.h"
 #include "kernels/linear/gemv.h"
 #include "kernels/linear/gemv_f32.h"
 #include "kernels/linear/operand.h"
@@ -89,10 +90,19 @@ WideForm wide_form_of(const MatmulParams *params, DType type)
     return ret;
 }
 
+/* ---- more than 16 tokens, where warp groups multiply ---- */
+
+bool is_for_gemm(const MatmulParams *params, DType type)
+{
+    return !params->is_deterministic && params->n_tokens > GEMV_MAX_TOKENS && params->n_tokens <= GEMM_MOST_TOKENS &&
+           gemm_takes(type, params->n_tokens);
+}
+
 /* ---- the operand ---- */
 
 struct Scratch {
     Operand operand;
+    GemmScratch gemm;
     uint16_t *wide; /* [tiles of 16 rows, padded columns]; only for many tokens */
 };
 
@@ -105,6 +115,7 @@ size_t lay_out(char *start, uint32_t n_tokens, uint32_t n_cols, Scratch *ret)
     size_t at = aligned(n_tokens * sizeof(float)), bfloat = at, full = bfloat + of_16, half = full + of_32;
     size_t pieces = half + 3 * of_16, of_pieces = aligned(operand_piece_tokens(n_tokens) * cols * sizeof(uint16_t));
     size_t end = few ? pieces + of_pieces : half + wide_bytes(n_cols);
+    end = gemm_lay_out(start, end, n_tokens, (uint32_t)cols, ret ? &ret->gemm : nullptr);
     if (!ret) return end;
     ret->operand.scale = (float *)start;
     ret->operand.bfloat = (uint16_t *)(start + bfloat);
@@ -125,6 +136,7 @@ void keep_wanted(const MatmulParams *params, Operand *operand)
     bool half = false, half_low = false, bfloat = false, full = false, pieces = false;
     for (uint32_t i = 0; i < params->n_out; i++) {
         DType type = params->out[i].type;
+        if (is_for_gemm(params, type)) continue;
         full |= type == DTYPE_F32;
         half_low |= type == DTYPE_F16;
         bfloat |= type == DTYPE_BF16;
@@ -197,7 +209,7 @@ bool gates_inside(const MatmulParams *params)
     const GemvRow *row = gemv_row_of(out[0].type);
     bool good = params->is_gated && facts && row && out[0].type == out[1].type;
     for (uint32_t i = 2; i < params->n_out; i++) good &= out[i].type != out[0].type;
-    if (good && wide_form_of(params, row->type)) return true;
+    if (good && (is_for_gemm(params, row->type) || wide_form_of(params, row->type))) return true;
     good &= row && &form_of(row, facts, 8) == &row->by_8;
     if (!good || params->n_tokens > (params->is_deterministic ? MATMUL_CUDA_ROWS : 8)) return false;
     /* A gate takes whole sums, so x may not come in parts. */
@@ -380,6 +392,26 @@ bool is_for_blas(const MatmulParams *params, DType type)
            !params->is_deterministic;
 }
 
+/* All outputs that warp groups multiply; ret: whether there are others. */
+bool multiply_by_groups(const MatmulParams *params, const Scratch &scratch, bool *ret_others, Stream stream)
+{
+    bool is_filled = false;
+    *ret_others = false;
+    for (uint32_t i = 0; i < params->n_out; i++) {
+        const DType type = params->out[i].type;
+        bool is_done = false; /* together with an earlier output */
+        for (uint32_t j = 0; j < i; j++) is_done |= params->out[j].type == params->out[i].type;
+        if (!is_for_gemm(params, type)) *ret_others = true;
+        if (is_done || !is_for_gemm(params, type)) continue;
+        const GemvRow *row = gemv_row_of(type);
+        const GemvArgs args = gemv_args(params, scratch.operand, row, row->by_16, 0, params->n_tokens, false);
+        if (!is_filled && !gemm_fill(params, scratch.gemm, stream)) return false;
+        is_filled = true;
+        if (!gemm_run(type, args, scratch.gemm, i, stream)) return false;
+    }
+    return true;
+}
+
 bool multiply_few(const MatmulParams *params, const Operand &x, Stream stream)
 {
     if (can_dot(params)) return dot_products(params, true, stream);
@@ -388,12 +420,12 @@ bool multiply_few(const MatmulParams *params, const Operand &x, Stream stream)
     for (uint32_t i = 0; i < params->n_out; i++) {
         DType type = params->out[i].type;
         bool is_done = false; /* together with an earlier output */
-        for (uint32_t j = 0; j < i; j++) is_done |= params->out[j].type == type;
+        for (uint32_t j = 0; j < i; j++) is_done |= params->out[j].type == params->out[i].type;
         if (is_for_blas(params, type)) {
             if (!run_blas_rows(params, params->out[i], x, stream)) return false;
             continue;
         }
-        if (is_done) continue;
+        if (is_done || is_for_gemm(params, type)) continue;
         if (const WideForm wide = wide_form_of(params, type)) {
             if (!run_wide(params, x, wide, stream)) return false;
             continue;
@@ -456,7 +488,7 @@ bool multiply_many(const MatmulParams *params, const Scratch &scratch, Stream st
     if (!stream.blas || !operand_fill(params, &scratch.operand, stream)) return false;
     for (uint32_t i = 0; i < params->n_out; i++) {
         const MatmulOut &out = params->out[i];
-        bool good = out.n_rows == 0;
+        bool good = out.n_rows == 0 || is_for_gemm(params, out.type);
         if (!good && (out.type == DTYPE_F32 || out.type == DTYPE_BF16))
             good = run_blas_rows(params, out, scratch.operand, stream);
         else if (!good)
@@ -543,7 +575,7 @@ extern "C" bool matmul_cuda_prepare(Error *error)
     const size_t bytes = facts->block_shared_bytes - lw::GEMV_STATIC_BYTES;
     return lw::check_code(error) && lw::prepare_rows(lw::gemv_rows_32, bytes, error) &&
            lw::prepare_rows(lw::gemv_rows_k, bytes, error) && lw::prepare_rows(lw::gemv_rows_float, bytes, error) &&
-           lw::prepare_wide(lw::gemv_wide_rows_32, bytes, error) &&
+           lw::prepare_wide(lw::gemv_wide_rows_32, bytes, error) && lw::gemm_prepare(error) &&
            lw::prepare_wide(lw::gemv_wide_rows_k, bytes, error);
 }
 
@@ -560,7 +592,9 @@ extern "C" bool matmul_cuda(const MatmulParams *params, Stream stream)
     if (params->is_deterministic && params->n_tokens > MATMUL_CUDA_ROWS) return lw::multiply_pieces(*params, stream);
     lw::lay_out((char *)params->scratch, params->n_tokens, params->n_cols, &scratch);
     lw::keep_wanted(params, &scratch.operand);
-    bool good = params->n_tokens <= MATMUL_CUDA_ROWS ? lw::multiply_few(params, scratch.operand, stream)
-                                                     : lw::multiply_many(params, scratch, stream);
+    bool others, good = lw::multiply_by_groups(params, scratch, &others, stream);
+    if (good && others)
+        good = params->n_tokens <= MATMUL_CUDA_ROWS ? lw::multiply_few(params, scratch.operand, stream)
+                                                    : lw::multiply_many(params, scratch, stream);
     return good && lw::run_gate(params, stream);
 }

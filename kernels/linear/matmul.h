@@ -13,8 +13,9 @@
  *
  * matmul_cuda wants weights packed as device_layout.h says and multiplies them with 16-bit activations (F16 and BF16:
  * with two 16-bit parts, which is nearly fp32). Beyond MATMUL_CUDA_ROWS tokens, for F32 and BF16 beyond
- * MATMUL_CUDA_PLAIN_ROWS, cuBLAS multiplies, and what is not F32 as bfloat16. The order of a sum may depend on n_tokens
- * unless is_deterministic is set.
+ * MATMUL_CUDA_PLAIN_ROWS, cuBLAS multiplies, and what is not F32 as bfloat16; on compute capability 9.0 some types are
+ * gemm.cuh's from 17 tokens on and up to GEMM_MOST_TOKENS. The order of a sum may depend on n_tokens unless
+ * is_deterministic is set.
  */
 #pragma once
 #include "base/error.h"

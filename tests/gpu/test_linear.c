@@ -287,7 +287,7 @@ static void test_outputs(const KernelTable *table, Stream stream)
 /* Norm and gate of the input: the same as doing them first. */
 static void test_fused(const KernelTable *table, Stream stream, uint32_t n_cols, uint32_t pad)
 {
-    static const uint32_t tokens[] = {1, 2, 3, 16, 17, 65};
+    static const uint32_t tokens[] = {1, 2, 3, 16, 17, 65, 130};
     const size_t n_checked = sizeof tokens / sizeof *tokens;
     Problem p = new_padded_problem(MAX_TOKENS, n_cols, pad);
     size_t stride = n_cols + pad, n = MAX_TOKENS * stride;
@@ -338,7 +338,7 @@ static double gated_error(const Problem *p, const float *got, uint32_t n_tokens)
 /* A gate of the results, whether one kernel does it or another afterwards. */
 static void test_gated(const KernelTable *table, Stream stream, DType of_gate, DType of_up, uint32_t n_rows)
 {
-    static const uint32_t tokens[] = {1, 2, 5, 8, 9, 17, 32, 64, 70};
+    static const uint32_t tokens[] = {1, 2, 5, 8, 9, 17, 32, 64, 70, 130};
     const uint32_t n_cols = 768;
     Problem p = new_padded_problem(MAX_TOKENS, n_cols, 4);
     for (size_t i = 0; i < (size_t)MAX_TOKENS * (n_cols + 4); i++) p.x[i] *= 0.05f;
@@ -402,6 +402,32 @@ static void test_wild(const KernelTable *table, Stream stream, uint32_t n_tokens
         device_free(p.device.scratch);
         close_problem(&p);
     }
+}
+
+/* Sizes around the tiles of gemm.cuh: of rows, of tokens, and more tiles than blocks, some of them shared. */
+static void test_tiles(const KernelTable *table, Stream stream, DType type)
+{
+    static const uint32_t tokens[] = {17, 24, 63, 64, 65, 100, 127, 128, 129, 200, 256, 257}, few[] = {17, 64, 200},
+                          many[] = {1000, 130};
+    static const struct {
+        uint32_t rows, cols, pad;
+    } shapes[] = {{255, 768, 4}, {257, 256, 0}, {1030, 1536, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        Problem p = new_padded_problem(257, shapes[i].cols, shapes[i].pad);
+        add_out(&p, type, shapes[i].rows, i != 1, i == 1);
+        check_problem(table, stream, &p, tokens, sizeof tokens / sizeof *tokens, "tiles");
+        close_problem(&p);
+    }
+    Problem outs = new_padded_problem(200, 512, 4), tall = new_padded_problem(1000, 256, 0);
+    add_out(&outs, type, 300, true, true);
+    add_out(&outs, type, 7, false, false);
+    add_out(&outs, DTYPE_Q5_1, 40, false, false);
+    add_out(&outs, type, 500, true, false);
+    check_problem(table, stream, &outs, few, 3, "tiles of several outputs");
+    close_problem(&outs);
+    add_out(&tall, type, 4200, true, true);
+    check_problem(table, stream, &tall, many, 2, "more tiles than blocks");
+    close_problem(&tall);
 }
 
 /* A token alone and in a batch: the same bits. */
@@ -504,6 +530,9 @@ void test_linear(const KernelTable *table, Stream stream, bool is_short)
     test_wild(table, stream, 2, 0);
     test_wild(table, stream, 3, 1);
     test_wild(table, stream, 20, 4);
+    test_wild(table, stream, 70, 4);
+    test_tiles(table, stream, DTYPE_Q8_0);
+    test_tiles(table, stream, DTYPE_Q4_K);
     for (size_t i = 0; i < N_TYPES; i++) test_alone(table, stream, TYPES[i].type, 768);
     test_chain(table, stream, DTYPE_Q8_0, 1, 2560);
     test_chain(table, stream, DTYPE_Q8_0, 2, 2560);
