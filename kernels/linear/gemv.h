@@ -19,7 +19,10 @@ enum {
     GEMV_MAX_STAGES = 3,
     GEMV_DOT_TOKENS = 2, /* of gemv_dot.cuh */
     GEMV_DOT_STAGES = 12,
+    GEMV_DOT_FEED_WARPS = 4,         /* of a block of gemv_dot.cuh, besides those that multiply */
     GEMV_DOT_BYTES_AHEAD = 72 << 10, /* of weights on their way to a block, about */
+    GEMV_DOT_DEEP = 8,               /* units of a warp that come into the second-level cache while its ring is full, */
+    GEMV_DOT_DEEP_CYCLES = 1500,     /* one in so many cycles */
     GEMV_CHAIN_LINKS = 20,
     GEMV_CHAIN_ATTENDS = 5,
     GEMV_ATTEND_PARTS = 4,      /* of a KV head's keys, each attended by a block */
@@ -32,7 +35,7 @@ enum {
     GEMV_PASS_TILES_8 = 2, /* of which a warp forms sums before it hands them over, up to 8 tokens; then 1 */
 };
 /* Of shared memory at most, besides what is asked for; of gemv_dot.cuh. */
-enum { GEMV_STATIC_BYTES = 3072, GEMV_DOT_STATIC_BYTES = 5120 };
+enum { GEMV_STATIC_BYTES = 3072, GEMV_DOT_STATIC_BYTES = 6144 };
 enum { GEMV_RED_STRIDE = 20, GEMV_X_PAD_BYTES = 64 }; /* both against bank conflicts */
 
 struct GemvOut {
@@ -145,7 +148,9 @@ using GemvChainKernel = void (*)(GemvChain);
 /* The kernels for 1 and 2 tokens that come as RowSource. */
 struct GemvDot {
     GemvChainKernel kernel[GEMV_DOT_TOKENS];
-    uint32_t n_warps, block_bytes; /* block_bytes: of 32 columns of x in shared memory */
+    uint32_t n_warps;               /* that multiply */
+    uint32_t unit_cols, unit_bytes; /* of a stage of a warp's ring */
+    uint32_t block_bytes;           /* of 32 columns of x in shared memory */
 };
 
 struct GemvRow {

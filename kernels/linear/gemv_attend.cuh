@@ -83,12 +83,12 @@ __device__ __forceinline__ void attend_prepare(const GemvAttend &attend, const V
     const AttendRange range(attend, item, v);
     const uint32_t n = min(range.end - range.begin, kReadySectors), n_pairs = p.turn.n_pairs;
     const float2 *angles = reinterpret_cast<const float2 *>(p.turn.cos_sin) + (size_t)item.row * n_pairs;
-    for (uint32_t i = threadIdx.x; i < n_pairs; i += blockDim.x) ready->angles[i] = angles[i];
+    for (uint32_t i = threadIdx.x; i < n_pairs; i += worker_threads()) ready->angles[i] = angles[i];
     if (threadIdx.x < n)
         ready->sectors[threadIdx.x] = visits_sector(v, visits_at(v, range.begin + threadIdx.x).sector, false);
-    __syncthreads();
+    sync_workers();
     const uint32_t lines = KV_SECTOR_TOKENS * p.k_dim * 4 / 128; /* of a sector */
-    for (uint32_t i = threadIdx.x; i < n * lines; i += blockDim.x) {
+    for (uint32_t i = threadIdx.x; i < n * lines; i += worker_threads()) {
         const char *sector = ready->sectors[i / lines];
         if (sector) asm volatile("prefetch.global.L2 [%0];" ::"l"(sector + i % lines * 128));
     }
@@ -113,8 +113,8 @@ struct AttendShare {
     uint32_t n_pairs, n_slots, pair, slot;
 
     __device__ __forceinline__ explicit AttendShare(uint32_t group)
-        : n_pairs((group + kHeads - 1) / kHeads), n_slots(blockDim.x / 32 / n_pairs), pair(threadIdx.x / 32 % n_pairs),
-          slot(threadIdx.x / 32 / n_pairs)
+        : n_pairs((group + kHeads - 1) / kHeads), n_slots(worker_threads() / 32 / n_pairs),
+          pair(threadIdx.x / 32 % n_pairs), slot(threadIdx.x / 32 / n_pairs)
     {
     }
 };
@@ -161,7 +161,7 @@ __device__ __forceinline__ void channels_of(const uint4 &piece, bool is_bf16, fl
 }
 
 /* A lane's channels of a head's row, loaded until they are there. */
-template <int dim, class F> __device__ __forceinline__ void await_row(const float *from, Feed<F> &feed, float *x)
+template <int dim> __device__ __forceinline__ void await_row(const float *from, float *x)
 {
     bool is_all;
     from += threadIdx.x % 32;
@@ -169,7 +169,6 @@ template <int dim, class F> __device__ __forceinline__ void await_row(const floa
     for (int k = 0; k < dim / 32; k++) x[k] = load_handed(from + 32 * k);
     do {
         is_all = true;
-        feed.pump();
 #pragma unroll
         for (int k = 0; k < dim / 32; k++) {
             if (is_there(x[k])) continue;
@@ -197,9 +196,9 @@ __device__ __forceinline__ void put_own_row(const Visits &v, const float *x, boo
 }
 
 /* Queries of the group, and in the last part the row's own key and value: a warp each. */
-template <int dim, class F>
+template <int dim>
 __device__ __forceinline__ void take_rows(const GemvAttend &attend, const AttendItem &item, const Visits &v,
-                                          const AttendReady &ready, const float *set, Feed<F> &feed, float *shared)
+                                          const AttendReady &ready, const float *set, float *shared)
 {
     const AttendParams &p = attend.params;
     const AttendPlaces at(p);
@@ -212,12 +211,12 @@ __device__ __forceinline__ void take_rows(const GemvAttend &attend, const Attend
 #pragma unroll
     for (int k = 0; k < dim / 32; k++)
         if (32 * k + lane >= first) angles.at[k] = ready.angles[(32 * k + lane - first) / 2];
-    for (uint32_t i = threadIdx.x / 32; i < n; i += blockDim.x / 32) {
+    for (uint32_t i = threadIdx.x / 32; i < n; i += worker_threads() / 32) {
         float x[dim / 32];
         const bool is_value = i == group + 1;
         await_row<dim>(i < group ? row + (item.kv_head * group + i) * dim
                                  : row + (is_value ? attend.v_from : attend.k_from) + item.kv_head * dim,
-                       feed, x);
+                       x);
         if (!is_value) turn_row<dim>(p.turn, i < group ? p.turn.q_norm : p.turn.k_norm, angles, x);
         if (i >= group) {
             put_own_row<dim>(v, x, is_bf16, is_value, shared + (is_value ? at.value : at.key));
@@ -377,7 +376,7 @@ __device__ __forceinline__ void hand_shares(const GemvAttend &attend, const Atte
     const AttendPlaces at(attend.params);
     const AttendShare mine(group);
     float *out = set + attend.out_at + item.row * attend.out_stride, *stats = out + attend.n_parts * n_heads * at.dim;
-    for (uint32_t i = threadIdx.x; i < group * at.dim; i += blockDim.x) {
+    for (uint32_t i = threadIdx.x; i < group * at.dim; i += worker_threads()) {
         const uint32_t h = i / at.dim, c = i % at.dim, head = item.kv_head * group + h;
         const uint32_t step = mine.n_pairs * kHeads; /* from slot to slot */
         float max = -INFINITY, sum = 0, value = 0;
@@ -398,9 +397,8 @@ __device__ __forceinline__ void hand_shares(const GemvAttend &attend, const Atte
 }
 
 /* shared: memory that nobody else uses before and after. */
-template <class F>
 __device__ __forceinline__ void attend_in_chain(const GemvAttend &attend, const Visits &v, const AttendReady &ready,
-                                                float *set, float *shared, Feed<F> &feed)
+                                                float *set, float *shared)
 {
     if (!has_item(attend)) return;
     const AttendParams &p = attend.params;
@@ -412,18 +410,18 @@ __device__ __forceinline__ void attend_in_chain(const GemvAttend &attend, const 
     uint4 pieces[kPieces];
     if (sector) load_keys(sector, p.k_dim / 8, pieces);
     if (p.k_dim == 64)
-        take_rows<64>(attend, item, v, ready, set, feed, shared);
+        take_rows<64>(attend, item, v, ready, set, shared);
     else
-        take_rows<128>(attend, item, v, ready, set, feed, shared);
-    __syncthreads();
+        take_rows<128>(attend, item, v, ready, set, shared);
+    sync_workers();
     AttendSoftmax soft = {};
 #pragma unroll
     for (int h = 0; h < kHeads; h++) soft.max[h] = -INFINITY;
     attend_sectors(attend, v, ready, range, visit, pieces, sector, shared, soft);
     if (visit < range.end) put_share(AttendPlaces(p), soft, shared);
-    __syncthreads();
+    sync_workers();
     hand_shares(attend, item, shared, min(mine.n_slots, range.end - range.begin), set);
-    __syncthreads();
+    sync_workers();
 }
 
 } // namespace lw

@@ -179,69 +179,100 @@ template <bool kIsBf16> __device__ __forceinline__ float2 two_floats(uint32_t wo
         return __half22float2(half2_of_bits(word));
 }
 
+/* Sums of a lane: rows g and g + 8 of its four columns' lanes, or all rows of its own columns. */
+template <class F> constexpr int dot_sums = is_plain<F> ? DEVICE_TILE_ROWS : 2;
+
+/* A lane has 8 columns of all rows; those behind the last one are not there. */
 template <class F, int kTokens>
 __device__ __forceinline__ void dot_plain(const char *stage, const DotRow<F> *x, uint32_t lane, uint32_t unit,
-                                          float (*acc)[2])
+                                          uint32_t n_cols, float (*acc)[DEVICE_TILE_ROWS])
 {
+    const uint32_t col = unit * dot_unit_cols<F> + 8 * lane;
+    float4 a[kTokens], b[kTokens];
+    if (col >= n_cols) return;
 #pragma unroll
-    for (int v = 0; v < 2; v++) {
+    for (int n = 0; n < kTokens; n++) {
+        a[n] = *reinterpret_cast<const float4 *>(x[n].floats() + col);
+        b[n] = *reinterpret_cast<const float4 *>(x[n].floats() + col + 4);
+    }
 #pragma unroll
-        for (int second = 0; second < 2; second++) {
-            const uint4 w = *reinterpret_cast<const uint4 *>(stage + ((2 * second + v) * 32 + lane) * 16);
-            const float2 p[4] = {two_floats<F::kIsBf16>(w.x), two_floats<F::kIsBf16>(w.y), two_floats<F::kIsBf16>(w.z),
-                                 two_floats<F::kIsBf16>(w.w)};
+    for (int row = 0; row < DEVICE_TILE_ROWS; row++) {
+        const uint4 w = *reinterpret_cast<const uint4 *>(stage + row * dot_unit_step<F> + lane * 16);
+        const float2 p[4] = {two_floats<F::kIsBf16>(w.x), two_floats<F::kIsBf16>(w.y), two_floats<F::kIsBf16>(w.z),
+                             two_floats<F::kIsBf16>(w.w)};
 #pragma unroll
-            for (int n = 0; n < kTokens; n++) {
-                const float *from = x[n].floats() + unit * F::kUnitCols + 32 * v + lane % 4 * 8;
-                const float4 a = *reinterpret_cast<const float4 *>(from);
-                const float4 b = *reinterpret_cast<const float4 *>(from + 4);
-                float &sum = acc[n][second];
-                sum += p[0].x * a.x + p[0].y * a.y + p[1].x * a.z + p[1].y * a.w;
-                sum += p[2].x * b.x + p[2].y * b.y + p[3].x * b.z + p[3].y * b.w;
-            }
+        for (int n = 0; n < kTokens; n++) {
+            float &sum = acc[n][row];
+            sum += p[0].x * a[n].x + p[0].y * a[n].y + p[1].x * a[n].z + p[1].y * a[n].w;
+            sum += p[2].x * b[n].x + p[2].y * b[n].y + p[3].x * b[n].z + p[3].y * b[n].w;
         }
     }
 }
 
 /* ---- what a warp makes of its stretch ---- */
 
+/* Of 2 kHalf rows those of this lane's half, summed with the lane that takes the others. */
+template <int kHalf> __device__ __forceinline__ float sum_rows(const float *sums)
+{
+    const bool is_upper = threadIdx.x & 2 * kHalf;
+    float kept[kHalf];
+#pragma unroll
+    for (int i = 0; i < kHalf; i++) {
+        const float other = is_upper ? sums[i] : sums[kHalf + i];
+        kept[i] = (is_upper ? sums[kHalf + i] : sums[i]) + __shfl_xor_sync(0xFFFFFFFFu, other, 2 * kHalf);
+    }
+    if constexpr (kHalf > 1)
+        return sum_rows<kHalf / 2>(kept);
+    else
+        return kept[0] + __shfl_xor_sync(0xFFFFFFFFu, kept[0], 1);
+}
+
 /*
  * A warp's part of a tile goes to place tile + warp, which no other part has, since stretches follow one another.
  * parts: [tiles + warps, kTokens, 16].
  */
-template <int kTokens> __device__ __forceinline__ void put_part(float *parts, uint32_t place, float (*acc)[2])
+template <class F, int kTokens>
+__device__ __forceinline__ void put_part(float *parts, uint32_t place, float (*acc)[dot_sums<F>])
 {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
-    for (int n = 0; n < kTokens; n++)
+    for (int n = 0; n < kTokens; n++) {
+        float *to = parts + (place * kTokens + n) * DEVICE_TILE_ROWS;
+        if constexpr (is_plain<F>) {
+            const float sum = sum_rows<DEVICE_TILE_ROWS / 2>(acc[n]); /* of row lane / 2 */
+            if (lane % 2 == 0) to[lane / 2] = sum;
+        } else {
 #pragma unroll
-        for (int second = 0; second < 2; second++) {
-            float sum = acc[n][second];
-            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
-            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
-            if (lane % 4 == 0) parts[(place * kTokens + n) * DEVICE_TILE_ROWS + 8 * second + lane / 4] = sum;
-            acc[n][second] = 0;
+            for (int second = 0; second < 2; second++) {
+                float sum = acc[n][second];
+                sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+                sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+                if (lane % 4 == 0) to[8 * second + lane / 4] = sum;
+            }
         }
+#pragma unroll
+        for (int i = 0; i < dot_sums<F>; i++) acc[n][i] = 0;
+    }
 }
 
 template <class F, int kTokens>
-__device__ __forceinline__ void multiply_stretch(uint32_t n_units, const DotRow<F> *x, const Work<dot_warps<F>> &work,
-                                                 Feed<F> &feed, float *parts)
+__device__ __forceinline__ void multiply_stretch(const GemvArgs &args, const DotRow<F> *x,
+                                                 const Work<dot_warps<F>> &work, Feed<F> &feed, float *parts)
 {
-    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t lane = threadIdx.x % 32, n_units = args.n_units;
+    const uint32_t n_cols = (uint32_t)(args.tile_bytes / DEVICE_TILE_ROWS / 2); /* of F16 and BF16 */
     uint32_t unit = work.first_unit, place = work.place;
-    float acc[kTokens][2] = {};
+    float acc[kTokens][dot_sums<F>] = {};
     for (uint32_t n = work.end - work.first; n > 0; n--) {
         feed.wait();
         if constexpr (is_plain<F>)
-            dot_plain<F, kTokens>(feed.oldest(), x, lane, unit, acc);
+            dot_plain<F, kTokens>(feed.oldest(), x, lane, unit, n_cols, acc);
         else
             dot_quantised<F, kTokens>(feed.oldest(), x, lane, unit, acc);
         __syncwarp(); /* the stage has been read */
         feed.give_back();
-        feed.pump();
         if (++unit < n_units && n > 1) continue;
-        put_part<kTokens>(parts, place++, acc);
+        put_part<F, kTokens>(parts, place++, acc);
         unit = 0;
     }
 }
@@ -321,7 +352,7 @@ __device__ __forceinline__ void finish_block(const GemvLink &link, const float *
 /* ---- the kernel ---- */
 
 struct DotFixed {
-    uint64_t of_rings[GEMV_MAX_WARPS][GEMV_DOT_STAGES];
+    FeedBarriers barriers;
     float squares[GEMV_DOT_TOKENS][GEMV_MAX_WARPS], norms[GEMV_DOT_TOKENS];
     GemvAttend attends[GEMV_CHAIN_ATTENDS];
     Visits visits[GEMV_CHAIN_ATTENDS];
@@ -344,15 +375,14 @@ template <class F, int kTokens> __device__ __forceinline__ void make_norms(const
 
 /* x of all tokens, by all threads; with the first barrier behind it. */
 template <class F, int kTokens>
-__device__ __forceinline__ void make_x(const GemvLink &link, const float *set, const DotRow<F> *x, Feed<F> &feed,
-                                       DotFixed *fixed)
+__device__ __forceinline__ void make_x(const GemvLink &link, const float *set, const DotRow<F> *x, DotFixed *fixed)
 {
 #pragma unroll
     for (int n = 0; n < kTokens; n++) {
-        const float squares = combine_warp({make_dot_row<F>(fixed->attends, link, set, n, feed, x[n]), 0}).squares;
+        const float squares = combine_warp({make_dot_row<F>(fixed->attends, link, set, n, x[n]), 0}).squares;
         if (threadIdx.x % 32 == 0) fixed->squares[n][threadIdx.x / 32] = squares;
     }
-    __syncthreads();
+    sync_workers();
     make_norms<F, kTokens>(link.product, fixed);
 }
 
@@ -367,24 +397,30 @@ template <class T> __device__ __forceinline__ void copy_constants(const T *from,
 }
 
 template <class F, int kTokens>
-__global__ void __launch_bounds__(32 * dot_warps<F>, 1) gemv_dot(const __grid_constant__ GemvChain chain)
+__global__ void __launch_bounds__(32 * (dot_warps<F> + GEMV_DOT_FEED_WARPS), 1)
+    gemv_dot(const __grid_constant__ GemvChain chain)
 {
     constexpr uint32_t kWarps = dot_warps<F>;
     __shared__ DotFixed fixed;
     const uint32_t warp = warp_index();
-    float *all_parts = reinterpret_cast<float *>(dynamic_shared() + kWarps * chain.n_stages * F::kUnitBytes);
+    float *all_parts = reinterpret_cast<float *>(dynamic_shared() + kWarps * chain.n_stages * dot_unit_bytes<F>);
     float *set = nullptr;
     GemvLink *links = reinterpret_cast<GemvLink *>(dynamic_shared() + chain.links_at);
     uint32_t turn = 0;
 
     copy_constants(chain.link, chain.n_links, links);
     copy_constants(chain.attend, chain.n_attends, fixed.attends);
+    if (warp == kWarps) feed_init<F>(chain.n_stages, &fixed.barriers);
     __syncthreads();
-    Feed<F> feed(chain, links, fixed.of_rings[warp]);
-    feed.pump();
+    if (warp >= kWarps) {
+        leave_registers<F>();
+        return Feeder<F>(chain, links, &fixed.barriers).run();
+    }
+    take_registers<F>();
+    Feed<F> feed(chain, &fixed.barriers);
     attend_find(fixed.attends, chain.n_attends, fixed.visits);
     prefetch_weights(links[0].product.raw);
-    __syncthreads();
+    sync_workers();
 #pragma unroll 1
     for (uint32_t i = 0; i < chain.n_links; i++) {
         const GemvLink &link = links[i];
@@ -394,10 +430,10 @@ __global__ void __launch_bounds__(32 * dot_warps<F>, 1) gemv_dot(const __grid_co
         float *parts = all_parts + i % 2 * chain.part_floats;
         DotRow<F> x[kTokens];
 #pragma unroll
-        for (int n = 0; n < kTokens; n++) x[n] = {chain.x_at + n * args.x_bytes, args.n_units * F::kUnitCols};
+        for (int n = 0; n < kTokens; n++) x[n] = {chain.x_at + n * args.x_bytes, args.n_units * dot_unit_cols<F>};
         if (link.attend)
             attend_in_chain(fixed.attends[link.attend - 1], fixed.visits[link.attend - 1], fixed.ready, set,
-                            reinterpret_cast<float *>(dynamic_shared() + chain.x_at), feed);
+                            reinterpret_cast<float *>(dynamic_shared() + chain.x_at));
         for (uint32_t k = threadIdx.x; k < n_parts; k += 32 * kWarps) parts[k] = 0;
         if (i == 0) {
             grid_wait();
@@ -408,14 +444,14 @@ __global__ void __launch_bounds__(32 * dot_warps<F>, 1) gemv_dot(const __grid_co
         }
         if (i + 1 < chain.n_links && links[i + 1].attend)
             attend_prepare(fixed.attends[links[i + 1].attend - 1], fixed.visits[links[i + 1].attend - 1], &fixed.ready);
-        if (work.all > 0) make_x<F, kTokens>(link, set, x, feed, &fixed);
+        if (work.all > 0) make_x<F, kTokens>(link, set, x, &fixed);
         if (i == 0) {
             grid_release();
             if (chain.n_links > 1) exchange_clear(chain, turn);
         }
         const DotResult<kTokens> result = begin_dot<F, kTokens>(link, work.mine, set, threadIdx.x);
-        multiply_stretch<F, kTokens>(args.n_units, x, work, feed, parts);
-        __syncthreads();
+        multiply_stretch<F, kTokens>(args, x, work, feed, parts);
+        sync_workers();
         finish_block<F, kTokens>(link, parts, work.mine, set, result, fixed.norms);
     }
     if (chain.n_links > 1) exchange_leave(chain, turn);
@@ -425,7 +461,7 @@ template <class F> GemvDot gemv_dot_of()
 {
     constexpr uint32_t kBlockBytes = is_plain<F> ? 32 * sizeof(float) : 2 * 32 + sizeof(DotBlock);
     static_assert(GEMV_DOT_TOKENS == 2, "a kernel for each number of tokens");
-    return {{gemv_dot<F, 1>, gemv_dot<F, 2>}, dot_warps<F>, kBlockBytes};
+    return {{gemv_dot<F, 1>, gemv_dot<F, 2>}, dot_warps<F>, dot_unit_cols<F>, dot_unit_bytes<F>, kBlockBytes};
 }
 
 template <class F> GemvRow gemv_row(DType type)

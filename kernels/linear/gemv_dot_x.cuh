@@ -12,6 +12,7 @@ namespace lw
 
 /* Scales of x are kept so much lower, and results that much higher: neither end of fp32 is in the way. */
 constexpr float kDotLower = 1.0f / 4096, kDotMostQuant = 32639; /* whose upper byte is 127 */
+constexpr float kDotRound = 0x1.8p23f;                          /* plus a quant: the quant is in the lower bits */
 constexpr float kDotLeast = 1e-33f;                             /* what is below it counts as 0 */
 
 /* Of 32 columns of x: the scale, and the sums of all quants and of both halves'. */
@@ -71,7 +72,7 @@ template <class F, int kByte> __device__ __forceinline__ void put_bytes(char *pl
 template <class F> __device__ __forceinline__ void put_quants(const DotRow<F> &to, uint32_t c, const float *v)
 {
     uint32_t bits = 0;
-    int q[8], raised[8], sum = 0;
+    int q[8], raised[8], sum = 0; /* of q, the lower 16 bits count */
 #pragma unroll
     for (int i = 0; i < 8; i++) bits = max(bits, __float_as_uint(v[i]) & 0x7FFFFFFFu);
     bits = max(bits, __shfl_xor_sync(0xFFFFFFFFu, bits, 1));
@@ -80,10 +81,12 @@ template <class F> __device__ __forceinline__ void put_quants(const DotRow<F> &t
     const float factor = largest >= kDotLeast ? kDotMostQuant / largest : 0; /* 0 for an infinity and a NaN as well */
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        q[i] = __float2int_rn(v[i] * factor);
+        q[i] =
+            __float_as_int(__fadd_rn(__fmul_rn(v[i], factor), kDotRound)); /* many more a cycle than __float2int_rn */
         raised[i] = q[i] + 128;
         sum += q[i];
     }
+    sum -= 8 * __float_as_int(kDotRound);
     const int half = sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 1), other = __shfl_xor_sync(0xFFFFFFFFu, half, 2);
     float scale = largest >= kDotLeast ? largest / kDotMostQuant * kDotLower : 0;
     if (bits >= 0x7F800000u) scale = NAN;
@@ -111,15 +114,13 @@ template <uint32_t kStep> __device__ __forceinline__ uint32_t piece_column(uint3
     return first + i / 2 * kStep + i % 2 * 4;
 }
 
-/* Loads those of n pieces that are not there again, until all are. */
-template <uint32_t kStep, uint32_t kCount, class F>
-__device__ __forceinline__ void await_pieces(const float *row, uint32_t first, uint32_t n_cols, Feed<F> &feed,
-                                             float4 *v)
+/* Loads those of the pieces that are not there again, until all are. */
+template <uint32_t kStep, uint32_t kCount>
+__device__ __forceinline__ void await_pieces(const float *row, uint32_t first, uint32_t n_cols, float4 *v)
 {
     bool is_all;
     do {
         is_all = true;
-        feed.pump();
 #pragma unroll
         for (uint32_t i = 0; i < kCount; i++) {
             if (piece_column<kStep>(first, i) >= n_cols || is_there(v[i])) continue;
@@ -134,8 +135,7 @@ __device__ __forceinline__ void await_pieces(const float *row, uint32_t first, u
  * the link in front hands over are waited for.
  */
 template <class F, bool kIsNormed>
-__device__ __forceinline__ float make_dot_pieces(const RowSource &raw, const float *row, bool is_handed, Feed<F> &feed,
-                                                 DotRow<F> to)
+__device__ __forceinline__ float make_dot_pieces(const RowSource &raw, const float *row, bool is_handed, DotRow<F> to)
 {
     constexpr uint32_t kAhead = kIsNormed ? 2 : 4, kStep = 8 * 32 * dot_warps<F>;
     float squares = 0;
@@ -150,7 +150,7 @@ __device__ __forceinline__ float make_dot_pieces(const RowSource &raw, const flo
             v[i / 2][i % 2] = load_handed_4(row + c);
             if constexpr (kIsNormed) weight[i / 2][i % 2] = *reinterpret_cast<const float4 *>(raw.weight + c);
         }
-        if (is_handed) await_pieces<kStep, 2 * kAhead>(row, first, raw.n_cols, feed, v[0]);
+        if (is_handed) await_pieces<kStep, 2 * kAhead>(row, first, raw.n_cols, v[0]);
 #pragma unroll
         for (uint32_t i = 0; i < kAhead; i++) {
             const uint32_t c = first + i * kStep;
@@ -183,8 +183,7 @@ __device__ __forceinline__ void part_weights(const float2 *stats, float *ret)
 
 /* A row that the parts of the attention make together. */
 template <class F>
-__device__ __forceinline__ void make_merged_pieces(const GemvAttend &attend, const float *row, Feed<F> &feed,
-                                                   DotRow<F> to)
+__device__ __forceinline__ void make_merged_pieces(const GemvAttend &attend, const float *row, DotRow<F> to)
 {
     constexpr int kParts = GEMV_ATTEND_PARTS;
     constexpr uint32_t kStep = 8 * 32 * dot_warps<F>;
@@ -202,7 +201,6 @@ __device__ __forceinline__ void make_merged_pieces(const GemvAttend &attend, con
         do {
             const float *of_head = row + kParts * n_cols + 2 * (c / dim);
             is_all = true;
-            feed.pump();
 #pragma unroll
             for (int p = 0; p < kParts; p++) {
                 if (c >= n_cols) break;
@@ -233,16 +231,16 @@ __device__ __forceinline__ void make_merged_pieces(const GemvAttend &attend, con
 /* Row `token` of a link's x; a norm's factor is left for the results. */
 template <class F>
 __device__ __forceinline__ float make_dot_row(const GemvAttend *attends, const GemvLink &link, const float *set,
-                                              uint32_t token, Feed<F> &feed, DotRow<F> to)
+                                              uint32_t token, DotRow<F> to)
 {
     const RowSource &raw = link.product.raw;
     const bool is_handed = link.x_at != GEMV_NO_PLACE;
     const float *row = is_handed ? set + link.x_at + token * link.x_stride : raw.x + token * raw.x_stride;
-    if (raw.weight) return make_dot_pieces<F, true>(raw, row, is_handed, feed, to);
+    if (raw.weight) return make_dot_pieces<F, true>(raw, row, is_handed, to);
     if (link.attend && attends[link.attend - 1].n_parts > 1)
-        make_merged_pieces<F>(attends[link.attend - 1], row, feed, to);
+        make_merged_pieces<F>(attends[link.attend - 1], row, to);
     else
-        make_dot_pieces<F, false>(raw, row, is_handed, feed, to);
+        make_dot_pieces<F, false>(raw, row, is_handed, to);
     return 0;
 }
 

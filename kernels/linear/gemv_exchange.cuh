@@ -6,7 +6,7 @@
  */
 #pragma once
 #include "kernels/launch.cuh"
-#include "kernels/linear/gemv.h"
+#include "kernels/linear/gemv_feed.cuh"
 
 namespace lw
 {
@@ -52,9 +52,9 @@ __device__ __forceinline__ uint32_t exchange_turn(const GemvChain &chain)
 /* By all threads of all blocks: the set of the kernel in front is made ready for the one behind. */
 __device__ __forceinline__ void exchange_clear(const GemvChain &chain, uint32_t turn)
 {
-    const uint32_t n = __ldcg(&chain.shared->used[turn ^ 1]), step = gridDim.x * blockDim.x;
+    const uint32_t n = __ldcg(&chain.shared->used[turn ^ 1]), step = gridDim.x * worker_threads();
     uint4 *set = reinterpret_cast<uint4 *>(chain.sets + (size_t)(turn ^ 1) * GEMV_SET_FLOATS);
-    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; 4 * i < n; i += step)
+    for (uint32_t i = blockIdx.x * worker_threads() + threadIdx.x; 4 * i < n; i += step)
         set[i] = make_uint4(GEMV_NOT_THERE, GEMV_NOT_THERE, GEMV_NOT_THERE, GEMV_NOT_THERE);
     if (blockIdx.x == 0 && threadIdx.x == 0) chain.shared->used[turn] = chain.n_floats;
 }
@@ -62,7 +62,7 @@ __device__ __forceinline__ void exchange_clear(const GemvChain &chain, uint32_t 
 /* All blocks have read whose turn it is when the last one leaves. */
 __device__ __forceinline__ void exchange_leave(const GemvChain &chain, uint32_t turn)
 {
-    __syncthreads();
+    sync_workers();
     if (threadIdx.x == 0 && atomicInc(&chain.shared->n_left, gridDim.x - 1) == gridDim.x - 1)
         chain.shared->turn = turn ^ 1;
 }

@@ -45,14 +45,14 @@ bool plan_chain(const GemvRow *row, GemvChain *chain, ChainPlan *ret)
     const DeviceFacts *facts = device_facts();
     if (!facts) return false;
     const size_t room = facts->block_shared_bytes - GEMV_DOT_STATIC_BYTES;
-    const size_t stage = (size_t)row->dot.n_warps * row->unit_bytes, n_tokens = chain->link[0].product.n_tokens;
+    const size_t stage = (size_t)row->dot.n_warps * row->dot.unit_bytes, n_tokens = chain->link[0].product.n_tokens;
     size_t x_bytes = 0;
     uint32_t n_tiles = 0;
     ret->n_blocks = share_blocks(facts, chain);
     for (uint32_t i = 0; i < chain->n_links; i++) {
         GemvArgs &args = chain->link[i].product;
         n_tiles = larger(n_tiles, (args.block_groups + (args.more_blocks > 0)) * (args.is_glu ? 2 : 1));
-        args.x_bytes = args.n_units * row->unit_cols / 32 * row->dot.block_bytes;
+        args.x_bytes = args.n_units * row->dot.unit_cols / 32 * row->dot.block_bytes;
         if (n_tokens * args.x_bytes > x_bytes) x_bytes = n_tokens * args.x_bytes;
     }
     for (uint32_t i = 0; i < chain->n_attends; i++) {
@@ -78,8 +78,15 @@ bool launch_chain(const GemvRow *row, GemvChain chain, Stream stream)
     ChainPlan plan;
     stream.queue = nullptr;
     return plan_chain(row, &chain, &plan) &&
-           launch(row->dot.kernel[chain.link[0].product.n_tokens - 1], dim3(plan.n_blocks), 32 * row->dot.n_warps,
-                  plan.shared_bytes, stream, chain);
+           launch(row->dot.kernel[chain.link[0].product.n_tokens - 1], dim3(plan.n_blocks),
+                  32 * (row->dot.n_warps + GEMV_DOT_FEED_WARPS), plan.shared_bytes, stream, chain);
+}
+
+/* Counted in the units of these kernels. */
+GemvArgs dot_args(const GemvRow *row, GemvArgs args)
+{
+    args.n_units = (args.n_units * row->unit_cols + row->dot.unit_cols - 1) / row->dot.unit_cols;
+    return args;
 }
 
 void start_chain(GemvChain *chain, const GemvArgs &args)
@@ -167,7 +174,7 @@ bool join(MatmulQueue *queue, const GemvRow *row, const GemvArgs &args)
     for (uint32_t i = 0; i < chain.n_links; i++)
         if (!keeps_order(chain.link[i].product, args)) return false;
     GemvChain longer = chain;
-    GemvLink link = {args, GEMV_NO_PLACE, GEMV_NO_PLACE, 0, 0};
+    GemvLink link = {dot_args(row, args), GEMV_NO_PLACE, GEMV_NO_PLACE, 0, 0};
     if (!link_up(queue, &longer, &link)) return false;
     longer.link[longer.n_links++] = link;
     if (!plan_chain(row, &longer, &plan)) return false;
@@ -201,7 +208,7 @@ bool gemv_chain_fits(const GemvRow *row, const GemvArgs &args)
 {
     GemvChain chain = {};
     ChainPlan plan;
-    start_chain(&chain, args);
+    start_chain(&chain, dot_args(row, args));
     return plan_chain(row, &chain, &plan);
 }
 
@@ -210,13 +217,13 @@ bool gemv_chain_add(const GemvRow *row, const GemvArgs &args, Stream stream)
     MatmulQueue *queue = stream.queue;
     if (!queue) {
         GemvChain chain = {};
-        start_chain(&chain, args);
+        start_chain(&chain, dot_args(row, args));
         return launch_chain(row, chain, stream);
     }
     if (join(queue, row, args)) return true;
     if (!matmul_queue_send(stream)) return false;
     queue->row = row;
-    start_chain(&queue->chain, args);
+    start_chain(&queue->chain, dot_args(row, args));
     return true;
 }
 

@@ -538,6 +538,10 @@ void test_linear(const KernelTable *table, Stream stream, bool is_short)
     test_chain(table, stream, DTYPE_Q8_0, 2, 2560);
     test_chain(table, stream, DTYPE_Q4_K, 1, 2560);
     test_chain(table, stream, DTYPE_BF16, 1, 2560);
+    test_chain(table, stream, DTYPE_BF16, 2, 2560);
+    test_chain(table, stream, DTYPE_F16, 1, 1088); /* the last unit of a row is not a whole one */
+    test_chain(table, stream, DTYPE_Q6_K, 1, 2560);
+    test_chain(table, stream, DTYPE_Q5_1, 2, 2560);
     test_alone(table, stream, DTYPE_Q4_K, 14336);
     test_alone(table, stream, DTYPE_BF16, 8192);
     if (!is_short) test_large(table, stream);
