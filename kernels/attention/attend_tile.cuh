@@ -184,15 +184,15 @@ __device__ void add_page_values(RowSoftmax<dim> &soft, const float w[8][4], cons
                                      page.tile + T::kVFrom +
                                          value_offset<T::kRowBytes>(sector * 16 + lane % 16, m * 32 + lane / 16 * 16));
             for (int k = 0; k < 2; k++) {
-                if (!masked) {
+                if constexpr (!masked) {
                     multiply<bf16>(soft.out[2 * m + k], a, b[2 * k], b[2 * k + 1]);
-                    continue;
+                } else {
+                    float sum[4];
+                    for (int i = 0; i < 4; i++) sum[i] = soft.out[2 * m + k][i];
+                    multiply<bf16>(sum, a, b[2 * k] & kept[0], b[2 * k + 1] & kept[1]);
+                    for (int i = 0; i < 4; i++)
+                        if (only_row == g + i / 2 * 8) soft.out[2 * m + k][i] = sum[i];
                 }
-                float sum[4];
-                for (int i = 0; i < 4; i++) sum[i] = soft.out[2 * m + k][i];
-                multiply<bf16>(sum, a, b[2 * k] & kept[0], b[2 * k + 1] & kept[1]);
-                for (int i = 0; i < 4; i++)
-                    if (only_row == g + i / 2 * 8) soft.out[2 * m + k][i] = sum[i];
             }
         }
     }
