@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buffer.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +68,30 @@ bool buffer_printf(Buffer *buffer, Error *error, const char *fmt, ...)
     vsnprintf(buffer->data + buffer->n, (size_t)n + 1, fmt, args);
     va_end(args);
     buffer->n += (size_t)n;
+    return true;
+}
+
+static bool append_escape(Buffer *buffer, const uint8_t *at, size_t n, Error *error)
+{
+    if (*at == '\n') return buffer_append_text(buffer, "\\n", error);
+    for (size_t i = 0; i < n; i++)
+        if (!buffer_printf(buffer, error, "\\x%02x", at[i])) return false;
+    return true;
+}
+
+bool buffer_append_clean(Buffer *buffer, const void *bytes, size_t n, Error *error)
+{
+    const uint8_t *at = bytes, *end = at + n;
+    for (size_t len; at < end; at += len) {
+        bool ok;
+        if (utf8_step(at, (size_t)(end - at), &len) != UTF8_WHOLE || !*at)
+            ok = buffer_append_text(buffer, "\uFFFD", error);
+        else if (utf8_is_control(at, len))
+            ok = append_escape(buffer, at, len, error);
+        else
+            ok = buffer_append(buffer, at, len, error);
+        if (!ok) return false;
+    }
     return true;
 }
 

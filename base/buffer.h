@@ -21,6 +21,9 @@ void buffer_clear(Buffer *buffer); /* keeps the memory */
 LW_CHECK bool buffer_append(Buffer *buffer, const void *bytes, size_t n, Error *error);
 LW_CHECK bool buffer_append_text(Buffer *buffer, const char *text, Error *error);
 LW_CHECK bool buffer_printf(Buffer *buffer, Error *error, const char *fmt, ...) LW_PRINTF(3, 4);
+/* As text that no terminal obeys and that stays one line: invalid UTF-8 and NUL become U+FFFD, a newline \n, other
+ * controls (utf8_is_control) \xNN. */
+LW_CHECK bool buffer_append_clean(Buffer *buffer, const void *bytes, size_t n, Error *error);
 /* Makes room for n more bytes without adding them. */
 LW_CHECK bool buffer_reserve(Buffer *buffer, size_t n, Error *error);
 /* Drops the first n bytes. */

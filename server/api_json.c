@@ -7,6 +7,7 @@
 #include <string.h>
 
 typedef struct Scan {
+    const char *what; /* the text, in messages */
     const char *text;
     size_t n, at;
     uint32_t values;
@@ -21,8 +22,8 @@ static bool fail(const Scan *scan, const char *what)
         line += feed;
         column = feed ? 1 : column + 1;
     }
-    return error_set(scan->error, ERR_INVALID, "request body is not valid JSON: %s at line %zu, column %zu (byte %zu)",
-                     scan->at < scan->n ? what : "unexpected end", line, column, scan->at);
+    return error_set(scan->error, ERR_INVALID, "%s is not valid JSON: %s at line %zu, column %zu (byte %zu)",
+                     scan->what, scan->at < scan->n ? what : "unexpected end", line, column, scan->at);
 }
 
 static int peek(const Scan *scan)
@@ -194,7 +195,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static bool check_keys(const cJSON *object, Error *error)
+static bool check_keys(const cJSON *object, const char *what, Error *error)
 {
     size_t n = (size_t)cJSON_GetArraySize(object), i = 0;
     if (n < 2) return true;
@@ -205,33 +206,38 @@ static bool check_keys(const cJSON *object, Error *error)
     bool ok = true;
     for (i = 1; i < n && ok; i++)
         if (!strcmp(keys[i - 1], keys[i]))
-            ok = error_set_param(error, ERR_INVALID, keys[i], "duplicate key '%.100s' in the request body", keys[i]);
+            ok = error_set_param(error, ERR_INVALID, keys[i], "duplicate key '%.100s' in %s", keys[i], what);
     free(keys);
     return ok;
 }
 
 /* What the grammar allows and readers disagree about. Recursion is bounded by JSON_MAX_DEPTH. */
-static bool check_tree(const cJSON *item, Error *error)
+static bool check_tree(const cJSON *item, const char *what, Error *error)
 {
     if (cJSON_IsNumber(item) && !isfinite(item->valuedouble))
         return error_set_param(error, ERR_INVALID, item->string ? item->string : "",
-                               "a number in the request body is beyond the range of double precision");
-    if (cJSON_IsObject(item) && !check_keys(item, error)) return false;
+                               "a number in %s is beyond the range of double precision", what);
+    if (cJSON_IsObject(item) && !check_keys(item, what, error)) return false;
     if (cJSON_IsObject(item) || cJSON_IsArray(item))
         for (const cJSON *child = item->child; child; child = child->next)
-            if (!check_tree(child, error)) return false;
+            if (!check_tree(child, what, error)) return false;
     return true;
 }
 
 bool json_parse(const char *text, size_t n, cJSON **ret_json, Error *error)
 {
-    Scan scan = {.text = text, .n = n, .error = error};
-    if (!n) return error_set(error, ERR_INVALID, "the request body is empty; a JSON object is wanted");
+    return json_parse_as("the request body", text, n, ret_json, error);
+}
+
+bool json_parse_as(const char *what, const char *text, size_t n, cJSON **ret_json, Error *error)
+{
+    Scan scan = {.what = what, .text = text, .n = n, .error = error};
+    if (!n) return error_set(error, ERR_INVALID, "%s is empty; a JSON object is wanted", what);
     if (!scan_value(&scan, 0)) return false;
     if (skip_space(&scan) >= 0) return fail(&scan, "text after the value");
     cJSON *json = cJSON_ParseWithLength(text, n + 1);
-    if (!json) return error_set(error, ERR_NO_MEMORY, "no memory for a request body of %zu bytes", n);
-    if (!check_tree(json, error)) {
+    if (!json) return error_set(error, ERR_NO_MEMORY, "no memory for %s of %zu bytes", what, n);
+    if (!check_tree(json, what, error)) {
         cJSON_Delete(json);
         return false;
     }

@@ -14,6 +14,8 @@ enum { JSON_MAX_DEPTH = 128, JSON_MAX_NUMBER_CHARS = 60 };
 
 /* text: n bytes and a NUL behind them. The caller ends the tree with cJSON_Delete. */
 LW_CHECK bool json_parse(const char *text, size_t n, cJSON **ret_json, Error *error);
+/* what: how errors call the text, which json_parse calls "the request body". */
+LW_CHECK bool json_parse_as(const char *what, const char *text, size_t n, cJSON **ret_json, Error *error);
 
 /* The member, or NULL when it is absent or null. */
 const cJSON *json_member(const cJSON *object, const char *key);

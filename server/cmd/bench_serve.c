@@ -13,6 +13,8 @@
 
 enum { DEFAULT_REQUESTS = 100, MAX_REPORT_BYTES = 1 << 20, MAX_NAME_BYTES = 4096 };
 
+#define MIN_RATE 1e-6 /* dialogues a second */
+
 static const char *const workload_names[] = {
     [WORKLOAD_RANDOM] = "random", [WORKLOAD_PREFIX] = "prefix", [WORKLOAD_AGENT] = "agent"};
 
@@ -31,6 +33,8 @@ static bool read_workload(const Config *config, WorkloadParams *params, Error *e
                                .seed = config->seed};
     if (config->replay && config->rate > 0)
         return error_set(error, ERR_INVALID, "--replay has its own times: --rate does not go with it");
+    if (config->rate > 0 && config->rate < MIN_RATE)
+        return error_set_param(error, ERR_INVALID, "rate", "--rate must be 0 or at least %g", MIN_RATE);
     /* A run of the same requests would find them in the server's cache. */
     uint32_t random;
     if (!config->has_seed && getrandom(&random, sizeof random, 0) != sizeof random)
@@ -77,7 +81,9 @@ static bool write_report(const Config *config, const ReportHead *head, const Loa
 static bool check_outcome(const LoadReport *report, Error *error)
 {
     uint64_t n_bad = report->n_failed + report->n_timed_out;
-    if (n_bad == 0 && (report->n_answered || !report->n_rejected)) return true;
+    if (n_bad == 0 && report->n_answered) return true;
+    if (report->n_sent == 0)
+        return error_set(error, ERR_INVALID, "nothing was sent: the first request is due too late");
     return error_set(error, ERR_IO, "of %llu requests %llu failed, %llu took too long, %llu were rejected",
                      (unsigned long long)report->n_sent, (unsigned long long)report->n_failed,
                      (unsigned long long)report->n_timed_out, (unsigned long long)report->n_rejected);
@@ -127,8 +133,11 @@ static bool find_server(const Config *config, uv_loop_t *loop, LinkPeer *peer, c
                         Error *error)
 {
     if (!link_peer_find(peer, loop, config->host, config->port, error)) return false;
-    return config->alias ? buffer_append_text(name, config->alias, error)
-                         : load_find_model(peer, server, config->api_key, name, error);
+    const uint64_t timeout_usec = config->request_timeout_s * UINT64_C(1000000);
+    if (!config->alias) return load_find_model(peer, server, config->api_key, timeout_usec, name, error);
+    const char *first = config->alias + strspn(config->alias, ",");
+    return *first ? buffer_append(name, first, strcspn(first, ","), error)
+                  : error_set_param(error, ERR_INVALID, "alias", "--alias has no name in it");
 }
 
 static bool bench_serve(const Config *config, WorkloadParams *params, Error *error)
@@ -167,6 +176,17 @@ static int start(const Config *config, Error *error)
     return ok ? 0 : 1;
 }
 
+/* Its text may be a server's. */
+static void print_error(const Error *error)
+{
+    Buffer text;
+    Error ignored;
+    buffer_init(&text, MAX_REPORT_BYTES);
+    bool ok = buffer_append_clean(&text, error->text, strlen(error->text), &ignored);
+    fprintf(stderr, "longwave bench serve: %s\n", ok && text.n ? text.data : "no memory");
+    buffer_done(&text);
+}
+
 int cmd_bench_serve(int argc, char **argv)
 {
     Config config;
@@ -180,7 +200,7 @@ int cmd_bench_serve(int argc, char **argv)
     if (help)
         config_print_help(CMD_BENCH_SERVE, "longwave");
     else if ((status = start(&config, &error)))
-        fprintf(stderr, "longwave bench serve: %s\n", error.text);
+        print_error(&error);
     config_done(&config);
     return status;
 }

@@ -11,22 +11,13 @@
 
 enum { MAX_OUTPUT_BYTES = 1 << 30 };
 
-static bool append_point(Buffer *out, const uint8_t *at, size_t n, bool one_line, Error *error)
-{
-    if (!one_line || !utf8_is_control(at, n)) return buffer_append(out, at, n, error);
-    if (*at == '\n') return buffer_append_text(out, "\\n", error);
-    for (size_t i = 0; i < n; i++)
-        if (!buffer_printf(out, error, "\\x%02x", at[i])) return false;
-    return true;
-}
-
 bool inspect_clean(Buffer *out, GgufString bytes, size_t max_points, bool one_line, Error *error)
 {
     const uint8_t *at = (const uint8_t *)bytes.data, *end = at + bytes.n;
     for (size_t len, n_points = 0; at < end; at += len, n_points++) {
         if (n_points == max_points) return buffer_append_text(out, "...", error);
         bool is_whole = utf8_step(at, (size_t)(end - at), &len) == UTF8_WHOLE && *at;
-        if (!(is_whole ? append_point(out, at, len, one_line, error) : buffer_append_text(out, "\uFFFD", error)))
+        if (!(is_whole && !one_line ? buffer_append(out, at, len, error) : buffer_append_clean(out, at, len, error)))
             return false;
     }
     return true;

@@ -33,7 +33,7 @@ static void on_rested(uv_timer_t *timer)
     load_release(client->load, client);
 }
 
-/* The dialogue ends here. Also in open loop the loop runs before the next one begins. */
+/* The dialogue ends here. Also in open loop the loop polls before the next one begins. */
 static void rest(Client *client)
 {
     const LoadParams *params = client->load->params;
@@ -48,6 +48,7 @@ static void fail_turn(Client *client, const Error *error)
 {
     LoadReport *report = client->load->report;
     int status = link_status(client->link);
+    load_end_request(client->load);
     if (status == 429 || status == 503)
         report->n_rejected++;
     else
@@ -86,7 +87,6 @@ static void count_answer(Client *client, uint64_t now_usec)
 static void on_thought(uv_timer_t *timer)
 {
     Client *client = timer->data;
-    client->due_usec = clock_now_usec();
     if (load_goes_on(client->load))
         send_turn(client);
     else
@@ -96,9 +96,11 @@ static void on_thought(uv_timer_t *timer)
 static void end_turn(Client *client)
 {
     const Workload *workload = client->load->params->workload;
+    uint64_t now = clock_now_usec();
     Error error;
-    count_answer(client, clock_now_usec());
-    if (dialogue_is_last(&client->dialogue)) {
+    load_end_request(client->load);
+    count_answer(client, now);
+    if (dialogue_is_last(&client->dialogue) || !load_goes_on(client->load)) {
         load_release(client->load, client);
         return;
     }
@@ -107,7 +109,9 @@ static void end_turn(Client *client)
         load_release(client->load, client);
         return;
     }
-    uv_timer_start(client->timer, on_thought, dialogue_think_ms(&client->dialogue, workload), 0);
+    uint64_t think_ms = dialogue_think_ms(&client->dialogue, workload);
+    client->due_usec = now + think_ms * 1000;
+    uv_timer_start(client->timer, on_thought, think_ms, 0);
 }
 
 /* ---- the answer ---- */
@@ -161,6 +165,7 @@ static void on_timeout(uv_timer_t *timer)
 {
     Client *client = timer->data;
     link_drop(client->link);
+    load_end_request(client->load);
     client->load->report->n_timed_out++;
     rest(client);
 }
@@ -195,8 +200,8 @@ static void send_turn(Client *client)
         rest(client);
         return;
     }
-    load->report->n_sent++;
     client->sent_usec = clock_now_usec();
+    load_begin_request(load, client->sent_usec);
     if (!link_send(client->link, &client->request, &error)) {
         fail_turn(client, &error);
         return;

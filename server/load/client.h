@@ -30,12 +30,15 @@ struct Load {
     const LoadParams *params;
     LoadReport *report;
     Client **clients; /* [n_made], of at most params->n_clients */
-    uint32_t n_made, n_active;
+    uint32_t n_made;
+    uint32_t n_active;  /* clients in a dialogue, also those that think or rest */
+    uint32_t n_pending; /* requests under way */
     Client *free;
     Rng arrivals;
     double next_due_usec; /* since the start */
     uint64_t begin_usec, next_index;
-    uv_timer_t *wake; /* at the next arrival */
+    uint64_t first_usec; /* when the first request went out */
+    uv_timer_t *wake;    /* at the next arrival, or when the duration is over */
     Error error;
     bool failed; /* no memory: nothing more begins */
 };
@@ -47,6 +50,9 @@ void client_begin(Client *client, uint64_t index, uint64_t due_usec);
 
 /* May one more request go out? */
 bool load_goes_on(const Load *load);
+/* A request goes out at now_usec (clock_now_usec); it is over, however it went: the rates' time ends here. */
+void load_begin_request(Load *load, uint64_t now_usec);
+void load_end_request(Load *load);
 /* The client's dialogue is over. */
 void load_release(Load *load, Client *client);
 void load_fail(Load *load, const Error *error);

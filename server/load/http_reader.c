@@ -54,6 +54,17 @@ static const char *value_of(const char *line, const char *name)
     return line + n + 1 + strspn(line + n + 1, " \t");
 }
 
+/* Is it one of the names, which commas separate? */
+static bool has_name(const char *names, const char *name)
+{
+    for (size_t n; *names; names += n) {
+        names += strspn(names, ", \t");
+        n = strcspn(names, ", \t");
+        if (n == strlen(name) && !strncasecmp(names, name, n)) return true;
+    }
+    return false;
+}
+
 static bool read_header(HttpReader *reader, const char *line, Error *error)
 {
     const char *value;
@@ -66,7 +77,7 @@ static bool read_header(HttpReader *reader, const char *line, Error *error)
             return error_set(error, ERR_UNSUPPORTED, "an answer with Transfer-Encoding '%.60s'", value);
         reader->is_chunked = true;
     } else if ((value = value_of(line, "Connection"))) {
-        if (!strcasecmp(value, "close")) reader->keeps = false;
+        if (has_name(value, "close")) reader->keeps = false;
     } else if ((value = value_of(line, "Retry-After"))) {
         unsigned long seconds = strtoul(value, NULL, 10);
         reader->retry_after_s = seconds < MAX_RETRY_S ? (uint32_t)seconds : MAX_RETRY_S;
@@ -77,7 +88,9 @@ static bool read_header(HttpReader *reader, const char *line, Error *error)
 static void end_head(HttpReader *reader)
 {
     if (reader->status < 200) {
+        uint32_t head_bytes = reader->head_bytes;
         http_reader_restart(reader);
+        reader->head_bytes = head_bytes; /* else a server could send such heads for ever */
     } else if (reader->status == 204 || reader->status == 304) {
         reader->state = HTTP_READ_DONE;
     } else if (reader->is_chunked) {
@@ -126,6 +139,7 @@ static size_t feed_line(HttpReader *reader, const char *bytes, size_t n, Error *
     Buffer *line = &reader->line;
     line->n--;
     if (line->n && line->data[line->n - 1] == '\r') line->n--;
+    while (line->n > 1 && (line->data[line->n - 1] == ' ' || line->data[line->n - 1] == '\t')) line->n--;
     line->data[line->n] = '\0';
     if (strlen(line->data) != line->n) {
         error_set(error, ERR_INVALID, "a NUL in a header");

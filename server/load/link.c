@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/load/link.h"
+#include "base/clock.h"
 #include "server/load/http_reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
+
+/* A connection that the server closed while it idled breaks at once; later than this the request was being worked on.
+ */
+enum { RESEND_USEC = 1000000 };
 
 /* A connection; lives until uv has closed it, when its link may be gone. */
 typedef struct Wire {
@@ -28,13 +33,17 @@ struct Link {
     Wire *wire;            /* NULL: not connected */
     const Buffer *request; /* under way; NULL: none */
     HttpReader reader;
-    bool has_bytes; /* of the answer */
-    bool is_reused; /* the wire carried a request before */
+    uint64_t sent_usec;
+    uint32_t address, n_tried; /* that which it connects to; those that failed */
+    bool has_bytes;            /* of the answer */
+    bool is_reused;            /* the wire carried a request before */
 };
 
 bool link_peer_find(LinkPeer *peer, uv_loop_t *loop, const char *host, uint16_t port, Error *error)
 {
     peer->loop = loop;
+    peer->n_addresses = peer->first = 0;
+    peer->n_resent = 0;
     peer->path = strncmp(host, "unix:", 5) ? NULL : host + 5;
     if (peer->path) {
         if (strlen(peer->path) < sizeof((struct sockaddr_un *)0)->sun_path) return true;
@@ -46,7 +55,8 @@ bool link_peer_find(LinkPeer *peer, uv_loop_t *loop, const char *host, uint16_t 
     snprintf(service, sizeof service, "%u", port);
     int status = uv_getaddrinfo(loop, &lookup, NULL, host, service, &hints);
     if (status) return error_set_param(error, ERR_IO, "host", "--host: '%s': %s", host, uv_strerror(status));
-    memcpy(&peer->address, lookup.addrinfo->ai_addr, lookup.addrinfo->ai_addrlen);
+    for (const struct addrinfo *at = lookup.addrinfo; at && peer->n_addresses < LINK_MAX_ADDRESSES; at = at->ai_next)
+        memcpy(&peer->addresses[peer->n_addresses++], at->ai_addr, at->ai_addrlen);
     uv_freeaddrinfo(lookup.addrinfo);
     return true;
 }
@@ -106,13 +116,20 @@ static void on_alloc(uv_handle_t *handle, size_t wanted, uv_buf_t *ret_buffer)
 }
 
 static int begin_wire(Link *link);
+static int try_wires(Link *link);
+
+static bool may_resend(const Link *link)
+{
+    return link->is_reused && !link->has_bytes && clock_now_usec() - link->sent_usec < RESEND_USEC;
+}
 
 /* A server may close a connection that has idled just when the next request goes out: that one goes again. */
 static void fail(Link *link, const char *what, int status)
 {
     Error error;
-    if (link->is_reused && !link->has_bytes) {
+    if (may_resend(link)) {
         close_wire(link);
+        link->peer->n_resent++;
         status = begin_wire(link);
         if (!status) return;
         what = "connecting";
@@ -131,7 +148,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
         return;
     }
     if (n < 0) {
-        if (n != UV_EOF || (link->is_reused && !link->has_bytes)) {
+        if (n != UV_EOF || may_resend(link)) {
             fail(link, "reading the answer", (int)n);
             return;
         }
@@ -165,18 +182,34 @@ static void write_request(Link *link)
     if (status) fail(link, "sending the request", status);
 }
 
+/* To the address behind the one that failed; false: all have been tried. */
+static bool next_address(Link *link)
+{
+    if (++link->n_tried >= link->peer->n_addresses) return false;
+    link->address = (link->address + 1) % link->peer->n_addresses;
+    return true;
+}
+
 static void on_connected(uv_connect_t *connect, int status)
 {
     Link *link = ((Wire *)connect->handle->data)->link;
     if (!link) return;
-    if (!status) status = uv_read_start(&link->wire->uv.stream, on_alloc, on_read);
+    if (status && next_address(link)) {
+        close_wire(link);
+        status = try_wires(link);
+        if (!status) return;
+    }
+    if (!status) {
+        link->peer->first = link->address;
+        status = uv_read_start(&link->wire->uv.stream, on_alloc, on_read);
+    }
     if (status)
         fail(link, "connecting", status);
     else
         write_request(link);
 }
 
-static int begin_wire(Link *link)
+static int try_wire(Link *link)
 {
     const LinkPeer *peer = link->peer;
     Wire *wire = calloc(1, sizeof *wire);
@@ -194,16 +227,33 @@ static int begin_wire(Link *link)
         uv_pipe_connect(&wire->connect, &wire->uv.pipe, peer->path, on_connected);
         return 0;
     }
+    const struct sockaddr *address = (const struct sockaddr *)&peer->addresses[link->address];
     uv_tcp_nodelay(&wire->uv.tcp, 1);
-    status = uv_tcp_connect(&wire->connect, &wire->uv.tcp, (const struct sockaddr *)&peer->address, on_connected);
+    status = uv_tcp_connect(&wire->connect, &wire->uv.tcp, address, on_connected);
     if (status) close_wire(link);
     return status;
+}
+
+static int try_wires(Link *link)
+{
+    int status;
+    do status = try_wire(link);
+    while (status && next_address(link));
+    return status;
+}
+
+static int begin_wire(Link *link)
+{
+    link->n_tried = 0;
+    link->address = link->peer->first;
+    return try_wires(link);
 }
 
 bool link_send(Link *link, const Buffer *request, Error *error)
 {
     link->request = request;
     link->has_bytes = false;
+    link->sent_usec = clock_now_usec();
     http_reader_restart(&link->reader);
     if (link->wire) {
         link->is_reused = true;

@@ -9,13 +9,16 @@
 #include <sys/socket.h>
 #include <uv.h>
 
-enum { LINK_READ_BYTES = 64 << 10 };
+enum { LINK_READ_BYTES = 64 << 10, LINK_MAX_ADDRESSES = 8 };
 
 /* Where the server is; all links read into its bytes. Outlives them. */
 typedef struct LinkPeer {
     uv_loop_t *loop;
-    struct sockaddr_storage address;
-    const char *path; /* of a Unix socket; NULL: the address */
+    struct sockaddr_storage addresses[LINK_MAX_ADDRESSES];
+    uint32_t n_addresses;
+    uint32_t first;    /* of the addresses, the one that is tried first: that which answered last */
+    uint64_t n_resent; /* requests whose connection, which had idled, broke at once: they went out again */
+    const char *path;  /* of a Unix socket; NULL: the addresses */
     char bytes[LINK_READ_BYTES];
 } LinkPeer;
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_MODELS_BYTES = 4 << 20 };
+enum { MAX_MODELS_BYTES = 4 << 20, MODELS_TIMEOUT_MS = 30000 };
 
 bool load_write_head(Buffer *out, const char *method, const char *path, const char *host, const char *api_key,
                      size_t body_bytes, Error *error)
@@ -26,6 +26,8 @@ bool load_write_head(Buffer *out, const char *method, const char *path, const ch
 typedef struct ModelCall {
     Link *link;
     Buffer answer;
+    uv_timer_t limit;
+    uint64_t limit_ms;
     Error error;
     bool failed;
 } ModelCall;
@@ -46,12 +48,21 @@ static void on_models_end(void *arg, const Error *error)
         stream_event_refusal(call->answer.data, call->answer.n, link_status(call->link), &call->error);
     }
     link_drop(call->link);
+    uv_timer_stop(&call->limit);
+}
+
+static void on_models_timeout(uv_timer_t *timer)
+{
+    ModelCall *call = timer->data;
+    link_drop(call->link);
+    call->failed = true;
+    error_set(&call->error, ERR_IO, "no answer within %g s", (double)call->limit_ms / 1e3);
 }
 
 static bool read_model_name(const Buffer *answer, Buffer *name, Error *error)
 {
     cJSON *json;
-    if (!json_parse(answer->n ? answer->data : "", answer->n, &json, error)) return false;
+    if (!json_parse_as("the answer", answer->n ? answer->data : "", answer->n, &json, error)) return false;
     const cJSON *first = cJSON_GetArrayItem(json_member(json, "data"), 0);
     const char *id = cJSON_GetStringValue(json_member(first, "id"));
     bool ok = id ? buffer_append_text(name, id, error) : error_set(error, ERR_INVALID, "no model is listed");
@@ -63,6 +74,9 @@ static bool ask_models(LinkPeer *peer, const Buffer *request, ModelCall *call, B
 {
     static const LinkEvents events = {on_models_body, on_models_end};
     if (!link_new(peer, &events, call, &call->link, error)) return false;
+    uv_timer_init(peer->loop, &call->limit);
+    call->limit.data = call;
+    uv_timer_start(&call->limit, on_models_timeout, call->limit_ms, 0);
     bool ok = link_send(call->link, request, error);
     if (ok) uv_run(peer->loop, UV_RUN_DEFAULT);
     if (ok && call->failed) {
@@ -70,13 +84,15 @@ static bool ask_models(LinkPeer *peer, const Buffer *request, ModelCall *call, B
         ok = false;
     }
     link_free(call->link);
+    uv_close((uv_handle_t *)&call->limit, NULL);
     uv_run(peer->loop, UV_RUN_DEFAULT);
     return ok && read_model_name(&call->answer, name, error);
 }
 
-bool load_find_model(LinkPeer *peer, const char *host, const char *api_key, Buffer *name, Error *error)
+bool load_find_model(LinkPeer *peer, const char *host, const char *api_key, uint64_t timeout_usec, Buffer *name,
+                     Error *error)
 {
-    ModelCall call = {0};
+    ModelCall call = {.limit_ms = timeout_usec ? timeout_usec / 1000 : MODELS_TIMEOUT_MS};
     Buffer request;
     buffer_init(&call.answer, MAX_MODELS_BYTES);
     buffer_init(&request, MAX_MODELS_BYTES);
@@ -142,7 +158,7 @@ static void tell_progress(const Load *load)
     const LoadParams *params = load->params;
     const Replay *replay = replay_of(load);
     uint64_t n = replay && replay->n < params->n_requests ? replay->n : params->n_requests;
-    double by_count = (double)(load->report->n_sent - load->n_active) / (double)n;
+    double by_count = (double)(load->report->n_sent - load->n_pending) / (double)n;
     double by_time = (double)(clock_now_usec() - load->begin_usec) / (double)params->duration_usec;
     double fraction = by_count > by_time ? by_count : by_time;
     if (params->progress) params->progress(params->progress_arg, fraction < 1 ? fraction : 1);
@@ -151,11 +167,17 @@ static void tell_progress(const Load *load)
 static void end_load(Load *load)
 {
     uv_timer_stop(load->wake);
-    load->report->seconds = (double)(clock_now_usec() - load->begin_usec) / 1e6;
     uv_stop(load->params->peer->loop);
 }
 
 static void on_wake(uv_timer_t *timer);
+
+/* Whole milliseconds, rounded up: a timer of 0 ms that starts itself again would keep the loop from polling. */
+static void wake_at(Load *load, uint64_t at_usec)
+{
+    uint64_t now = clock_now_usec();
+    uv_timer_start(load->wake, on_wake, at_usec > now ? (at_usec - now + 999) / 1000 : 1, 0);
+}
 
 /* Begins all that is due and has a client; the rest waits, and its time counts. */
 static void begin_due(Load *load)
@@ -165,23 +187,38 @@ static void begin_due(Load *load)
     while (next_due(load, &due_usec)) {
         uint64_t now = clock_now_usec(), at = load->begin_usec + due_usec;
         if (is_open_loop(load) && at > now) {
-            /* Not before its time; uv counts whole milliseconds of its own clock, so the last one is waited out. */
-            uv_timer_start(load->wake, on_wake, (at - now) / 1000, 0);
+            wake_at(load, at);
             return;
         }
         if (!(client = take_client(load))) break;
         load->n_active++;
         load->report->n_dialogues++;
-        if (load->n_active > load->report->peak_streams) load->report->peak_streams = load->n_active;
         if (load->params->rate > 0) load->next_due_usec += 1e6 * lengths_draw_gap(&load->arrivals) / load->params->rate;
         client_begin(client, load->next_index++, is_open_loop(load) ? at : now);
     }
-    if (load->n_active == 0) end_load(load);
+    bool goes_on = load_goes_on(load);
+    if (load->n_active == 0 || (!goes_on && load->n_pending == 0))
+        end_load(load); /* those that think or rest would not ask any more */
+    else if (goes_on && load->params->duration_usec != UINT64_MAX)
+        wake_at(load, load->begin_usec + load->params->duration_usec);
 }
 
 static void on_wake(uv_timer_t *timer)
 {
     begin_due(timer->data);
+}
+
+void load_begin_request(Load *load, uint64_t now_usec)
+{
+    LoadReport *report = load->report;
+    if (report->n_sent++ == 0) load->first_usec = now_usec;
+    if (++load->n_pending > report->peak_streams) report->peak_streams = load->n_pending;
+}
+
+void load_end_request(Load *load)
+{
+    load->n_pending--;
+    load->report->seconds = (double)(clock_now_usec() - load->first_usec) / 1e6;
 }
 
 void load_release(Load *load, Client *client)
@@ -224,6 +261,7 @@ bool load_run(const LoadParams *params, LoadReport *ret_report, Error *error)
     for (uint32_t i = 0; i < load.n_made; i++) client_free(load.clients[i]);
     uv_close((uv_handle_t *)load.wake, free_handle);
     uv_run(params->peer->loop, UV_RUN_DEFAULT);
+    report.n_resent = params->peer->n_resent;
     free(load.clients);
     if (load.failed) {
         *error = load.error;

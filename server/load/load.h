@@ -37,19 +37,22 @@ typedef struct LoadReport {
     uint64_t n_timed_out;
     uint64_t n_without_usage; /* answers whose tokens are counted by their events */
     uint64_t prompt_tokens, cached_tokens, answer_tokens;
-    uint32_t n_dialogues, peak_streams;
-    double seconds;                    /* from the start to the end of the last answer */
-    Samples first_token;               /* from the intended time; of whole answers, as all of these */
-    Samples gap;                       /* between two events with tokens of an answer */
-    Samples per_token;                 /* mean of an answer from its first to its last token */
-    Samples whole;                     /* from the intended time to the end */
-    Samples send_delay;                /* from the intended time until the request goes out */
-    LoadError errors[LOAD_MAX_ERRORS]; /* [n_errors] the first different ones */
+    uint32_t n_dialogues, peak_streams; /* peak: requests under way at once */
+    uint64_t n_resent;                  /* on a new connection, see link.h */
+    double seconds;                     /* from the first request to the end of the last */
+    Samples first_token;                /* from the intended time; of whole answers, as all of these */
+    Samples gap;                        /* between two events with tokens of an answer */
+    Samples per_token;                  /* mean of an answer from its first to its last token */
+    Samples whole;                      /* from the intended time to the end */
+    Samples send_delay;                 /* from the intended time until the request goes out */
+    LoadError errors[LOAD_MAX_ERRORS];  /* [n_errors] the first different ones */
     uint32_t n_errors;
 } LoadReport;
 
-/* Name of the first model that the server lists, into name; also tells whether server and key are there. */
-LW_CHECK bool load_find_model(LinkPeer *peer, const char *host, const char *api_key, Buffer *name, Error *error);
+/* Name of the first model that the server lists, into name; also tells whether server and key are there.
+ * timeout_usec: 0: 30 s. */
+LW_CHECK bool load_find_model(LinkPeer *peer, const char *host, const char *api_key, uint64_t timeout_usec,
+                              Buffer *name, Error *error);
 
 /* Fails only if the load cannot be made; what the server does wrong is in the report. */
 LW_CHECK bool load_run(const LoadParams *params, LoadReport *ret_report, Error *error);

@@ -43,7 +43,7 @@ static bool read_line(const char *line, size_t n, Replay *replay, Error *error)
     cJSON *json;
     if (strspn(line, " \t\r\n") == n) return true;
     if (n > MAX_LINE_BYTES) return error_set(error, ERR_TOO_LARGE, "more than %d bytes", MAX_LINE_BYTES);
-    if (!json_parse(line, n, &json, error)) return false;
+    if (!json_parse_as("the line", line, n, &json, error)) return false;
     ReplayEntry entry = {0};
     uint64_t last_usec = replay->n ? replay->entries[replay->n - 1].at_usec : 0;
     bool ok = read_entry(json, last_usec, &entry, error);

@@ -3,6 +3,7 @@
 #include "server/json_out.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { N_TIMES = 5 };
 
@@ -58,8 +59,9 @@ static void write_counts(JsonOut *json, const LoadReport *report)
               report->seconds, report->n_dialogues, report->peak_streams, report->n_sent);
     json_rawf(json,
               ",\"answered\":%" PRIu64 ",\"rejected\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"timed_out\":%" PRIu64
-              ",\"without_usage\":%" PRIu64 "}",
-              report->n_answered, report->n_rejected, report->n_failed, report->n_timed_out, report->n_without_usage);
+              ",\"without_usage\":%" PRIu64 ",\"resent\":%" PRIu64 "}",
+              report->n_answered, report->n_rejected, report->n_failed, report->n_timed_out, report->n_without_usage,
+              report->n_resent);
     json_rawf(json,
               ",\"tokens\":{\"prompt\":%" PRIu64 ",\"cached\":%" PRIu64 ",\"answer\":%" PRIu64
               "},\"per_second\":{\"requests\":%.3f,\"prompt_tokens\":%.3f,\"answer_tokens\":%.3f}",
@@ -90,8 +92,10 @@ bool report_write_json(const ReportHead *head, const LoadParams *params, LoadRep
 static bool print_head(const ReportHead *head, const LoadParams *params, Buffer *out, Error *error)
 {
     const WorkloadParams *workload = &params->workload->params;
-    if (!buffer_printf(out, error, "%s, %s, %s %s: ", head->server, workload->model,
-                       workload->replay ? "replay" : "workload", workload->replay ? head->replay : head->workload))
+    if (!buffer_printf(out, error, "%s, ", head->server) ||
+        !buffer_append_clean(out, workload->model, strlen(workload->model), error) ||
+        !buffer_printf(out, error, ", %s %s: ", workload->replay ? "replay" : "workload",
+                       workload->replay ? head->replay : head->workload))
         return false;
     if (workload->replay) return buffer_append_text(out, "as it was recorded\n", error);
     if (params->rate > 0) return buffer_printf(out, error, "%g arrivals a second\n", params->rate);
@@ -113,7 +117,17 @@ static bool print_counts(const LoadReport *report, Buffer *out, Error *error)
                          per_second(report, report->answer_tokens)) &&
            (!report->n_without_usage ||
             buffer_printf(out, error, "%" PRIu64 " answers came without usage: their events are counted as tokens\n",
-                          report->n_without_usage));
+                          report->n_without_usage)) &&
+           (!report->n_resent ||
+            buffer_printf(out, error, "%" PRIu64 " requests went out again: their connection, which had idled, broke\n",
+                          report->n_resent));
+}
+
+static bool print_error(const LoadError *row, bool is_first, Buffer *out, Error *error)
+{
+    const char *text = row->error.text;
+    return buffer_printf(out, error, "%s%" PRIu64 " times: ", is_first ? "\n" : "", row->count) &&
+           buffer_append_clean(out, text, strlen(text), error) && buffer_append_text(out, "\n", error);
 }
 
 bool report_write_text(const ReportHead *head, const LoadParams *params, LoadReport *report, Buffer *out, Error *error)
@@ -129,8 +143,6 @@ bool report_write_text(const ReportHead *head, const LoadParams *params, LoadRep
                            found->mean / 1e3, found->min / 1e3, found->p50 / 1e3, found->p90 / 1e3, found->p99 / 1e3,
                            found->max / 1e3);
     }
-    for (uint32_t i = 0; ok && i < report->n_errors; i++)
-        ok = buffer_printf(out, error, "%s%" PRIu64 " times: %s\n", i ? "" : "\n", report->errors[i].count,
-                           report->errors[i].error.text);
+    for (uint32_t i = 0; ok && i < report->n_errors; i++) ok = print_error(&report->errors[i], i == 0, out, error);
     return ok;
 }

@@ -25,12 +25,13 @@ void sse_reader_restart(SseReader *reader)
     reader->has_data = false;
 }
 
-/* An empty line ends an event; of several data lines a newline stands between. */
+/* An empty line ends an event, which without data is passed over; of several data lines a newline stands between. */
 static bool take_line(SseReader *reader, const char *line, size_t n, SseEvent event, void *arg, Error *error)
 {
     if (n && line[n - 1] == '\r') n--;
     if (n == 0) {
-        bool ok = !reader->has_data || event(arg, reader->data.n ? reader->data.data : "", reader->data.n, error);
+        bool has_text = reader->data.n && reader->data.data[strspn(reader->data.data, "\n")];
+        bool ok = !has_text || event(arg, reader->data.data, reader->data.n, error);
         buffer_clear(&reader->data);
         reader->has_data = false;
         return ok;

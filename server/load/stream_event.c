@@ -55,7 +55,7 @@ bool stream_event_read(const char *data, size_t n, Buffer *ret_content, StreamEv
     StreamEvent event = {.is_end = n == 6 && !memcmp(data, "[DONE]", 6)};
     cJSON *json;
     if (!event.is_end) {
-        if (!json_parse(data, n, &json, error)) return error_prefix(error, "an event of the stream");
+        if (!json_parse_as("an event of the stream", data, n, &json, error)) return false;
         bool ok = read_object(json, ret_content, &event, error);
         cJSON_Delete(json);
         if (!ok) return false;
@@ -68,7 +68,7 @@ void stream_event_refusal(const char *body, size_t n, int status, Error *ret_err
 {
     Error ignored;
     cJSON *json = NULL;
-    if (n && json_parse(body, n, &json, &ignored) && cJSON_IsObject(json)) {
+    if (n && json_parse_as("the answer", body, n, &json, &ignored) && cJSON_IsObject(json)) {
         const cJSON *problem = json_member(json, "error");
         const char *message = cJSON_IsString(problem) ? problem->valuestring : text_of(problem, "message");
         error_set(ret_error, ERR_IO, "status %d: %s", status, message);

@@ -105,6 +105,17 @@ Test(buffer, take_hands_over)
     free(taken);
 }
 
+Test(buffer, clean_text_drives_no_terminal)
+{
+    static const char bytes[] = "a\x1b[31m\n\0\xff\u00e9\xc2\x85\u202e";
+    Buffer buffer;
+    Error error;
+    buffer_init(&buffer, 100);
+    cr_assert(buffer_append_clean(&buffer, bytes, sizeof bytes - 1, &error));
+    cr_expect_str_eq(buffer.data, "a\\x1b[31m\\n\uFFFD\uFFFD\u00e9\\xc2\\x85\\xe2\\x80\\xae");
+    buffer_done(&buffer);
+}
+
 Test(buffer, clear_keeps_memory)
 {
     Buffer buffer;
