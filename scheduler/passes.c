@@ -105,6 +105,8 @@ static bool add_member(Sched *sched, Pass *pass, Sequence *sequence, BatchSpan s
                                                     .first_pos = span.first_pos,
                                                     .first_logit_row = n_logit_rows,
                                                     .in_blocks = sequence_goes_in_blocks(sequence, &sched->tools)};
+    pass->goes_apart |=
+        span.kind == ROWS_DECODE && span.n_rows > 1 && sequence_goes_row_by_row(sequence, &sched->tools);
     uint32_t depth = span.first_pos + span.n_rows - 1;
     if (depth > pass->depth) pass->depth = depth;
     sequence->in_pass = true;
@@ -160,6 +162,7 @@ static Pass *begin_pass(Sched *sched, Sequence *sequence, bool *ret_restored)
     Pass *pass = free_pass(sched);
     pass->n_members = pass->depth = pass->next_layer = pass->next_row = 0;
     pass->row_layer = (Estimate){0};
+    pass->goes_apart = false;
     pass->last_row_layer = 0;
     pass->known_depth = 0;
     batch_build_clear(&sched->build);
@@ -205,6 +208,12 @@ static uint32_t deepest_of(const Pass *pass, uint32_t first, uint32_t end)
     return deepest;
 }
 
+/* Usec per row and layer, by other passes; 0: they tell nothing. */
+static double guess_cost(const Sched *sched, const Pass *pass, uint32_t depth)
+{
+    return pass->goes_apart ? 0 : cost_guess(&sched->cost, pass->n_rows, depth);
+}
+
 /*
  * How many rows of the next layer take so long. The pass itself knows best what all its rows cost. Those of a piece may
  * look back further than most: what was learnt at its depth counts too, and where the pass has not been yet, it costs
@@ -215,7 +224,7 @@ static double rows_within(const Sched *sched, const Pass *pass, double usec)
     const uint32_t left = pass->n_rows - pass->next_row;
     double cost = estimate_high(&pass->row_layer);
     if (cost == 0) {
-        double guess = cost_guess(&sched->cost, pass->n_rows, pass->depth);
+        double guess = guess_cost(sched, pass, pass->depth);
         return guess > 0 ? usec / guess : min_u32(pass->n_rows, LEARN_ROWS); /* one layer, to learn */
     }
     if (cost < pass->last_row_layer) cost = pass->last_row_layer;
@@ -223,7 +232,7 @@ static double rows_within(const Sched *sched, const Pass *pass, double usec)
     uint32_t n = usec / cost < left ? (uint32_t)(usec / cost) : left;
     if (n == 0) return 0;
     uint32_t deepest = deepest_of(pass, pass->next_row, pass->next_row + n);
-    double guess = cost_guess(&sched->cost, pass->n_rows, deepest);
+    double guess = guess_cost(sched, pass, deepest);
     double most = deepest > pass->known_depth ? cost * (deepest + 1.0) / (pass->known_depth + 1.0) : cost;
     return usec / (guess > most ? guess : most);
 }
@@ -267,7 +276,7 @@ static bool run_item(Sched *sched, Pass *pass, const WorkItem *item, Error *erro
     pass->last_row_layer = row_layer;
     uint32_t deepest = deepest_of(pass, item->first_row, item->first_row + item->n_rows);
     if (deepest > pass->known_depth) pass->known_depth = deepest;
-    cost_learn(&sched->cost, pass->n_rows, deepest, row_layer);
+    if (!pass->goes_apart) cost_learn(&sched->cost, pass->n_rows, deepest, row_layer);
     pass->next_row = item->first_row + item->n_rows;
     if (pass->next_row < pass->n_rows) return true;
     pass->next_row = 0;

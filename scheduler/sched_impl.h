@@ -22,6 +22,7 @@ typedef struct Pass {
     Estimate row_layer;                /* its own cost so far */
     double last_row_layer;             /* that of the last item */
     uint32_t known_depth;              /* largest position that was among it */
+    bool goes_apart;                   /* some rows go one by one: its cost says nothing about other passes */
 } Pass;
 
 struct Sched {

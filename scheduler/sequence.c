@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_ANSWER_TOKENS = 64 };
+enum {
+    FIRST_ANSWER_TOKENS = 64,
+    APART_ROWS = 8, /* of a span whose rows go one by one: an item takes no longer than so many decode steps */
+};
 
 void sequence_post(Sequence *sequence, Event event)
 {
@@ -25,6 +28,12 @@ static bool recomputes(const Sequence *sequence, const SequenceTools *tools)
 bool sequence_goes_in_blocks(const Sequence *sequence, const SequenceTools *tools)
 {
     return policy_selects_blocks(engine_policy(tools->engine, sequence->job->request->policy));
+}
+
+bool sequence_goes_row_by_row(const Sequence *sequence, const SequenceTools *tools)
+{
+    return engine_is_on_device(tools->engine) &&
+           engine_policy(tools->engine, sequence->job->request->policy)->selection.n_stages > 0;
 }
 
 /* ---- what it has and what it holds ---- */
@@ -212,6 +221,7 @@ BatchSpan sequence_span(const Sequence *sequence, const SequenceTools *tools, ui
     if (!same && first < request->n_prompt) end = min_u32(end, request->n_prompt);
     BatchSpan span = {.seq = sequence->seq, .first_pos = first};
     if (first >= request->n_prompt && (!same || end - first == 1)) span.kind = ROWS_DECODE;
+    if (span.kind == ROWS_DECODE && sequence_goes_row_by_row(sequence, tools)) max_rows = min_u32(max_rows, APART_ROWS);
     if (end - first > max_rows) end = first + max_rows;
     span.n_rows = end_at_checkpoint(sequence, tools, first, end) - first;
     if (first < told) {

@@ -86,6 +86,8 @@ void sequence_close(Sequence *sequence, const SequenceTools *tools);
 uint32_t sequence_missing(const Sequence *sequence, const SequenceTools *tools);
 /* All that is missing is the last generated token. */
 bool sequence_decodes(const Sequence *sequence, const SequenceTools *tools);
+/* Rows of its answer that are computed once more go one by one, each of which reads all weights. */
+bool sequence_goes_row_by_row(const Sequence *sequence, const SequenceTools *tools);
 /* The generated pages in the swap store are what comes next. ERR_BUSY: too few pages are free. */
 bool sequence_must_restore(const Sequence *sequence, const SequenceTools *tools);
 LW_CHECK bool sequence_restore(Sequence *sequence, const SequenceTools *tools, Error *error);

@@ -223,6 +223,56 @@ static void slow_work(void *arg, uint32_t n_rows, uint32_t n_layers, uint32_t de
     rig_now_usec += (uint64_t)n_rows * n_layers * 100;
 }
 
+/* As a GPU that reads all weights for each launch: its time, and layers of the last item of 8 rows. */
+static uint32_t layers_of_eight;
+
+static void work_by_launch(void *arg, uint32_t n_rows, uint32_t n_layers, uint32_t depth)
+{
+    (void)arg;
+    (void)depth;
+    rig_now_usec += (uint64_t)n_layers * (1000 + 10 * n_rows);
+    if (n_rows == 8) layers_of_eight = n_layers;
+}
+
+static void run_one(Rig *rig, Request *request)
+{
+    RequestId id = request->id;
+    rig_submit(rig, request);
+    cr_assert_eq(rig_run(rig), SCHED_IDLE);
+    cr_assert_eq(rig->recorder.requests[id].n_done, 1);
+}
+
+/* On a device each selecting row of an answer that is computed once more costs what a step does. */
+Test(pressure, an_answer_computed_again_row_by_row_keeps_the_stall)
+{
+    enum { POLICY = 3, STALL_USEC = 20000 };
+    RigParams ample = tight(1000), params = tight_for(POLICY);
+    Rig *want = run_three(&ample, POLICY);
+    params.max_swap_bytes = 0;
+    params.max_stall_usec = STALL_USEC;
+    params.engine.is_on_device = true;
+    params.engine.work = work_by_launch;
+    Rig *rig = rig_open(&params);
+    /* The last 8 rows of it are a pass. */
+    for (RequestId id = 11; id <= 12; id++) run_one(rig, request_for(id, 264, 1, 0));
+    cr_assert_eq(layers_of_eight, FAKE_LAYERS, "known by now");
+    for (RequestId id = 1; id <= 3; id++) rig_submit(rig, request_for(id, 100, 250, POLICY));
+    SchedState state = SCHED_READY;
+    while (state == SCHED_READY) {
+        uint64_t begin_usec = rig_now_usec;
+        state = sched_step(rig->sched);
+        cr_assert_leq(rig_now_usec - begin_usec, STALL_USEC);
+    }
+    cr_expect_gt(rig->recorder.stats.preempted, 0);
+    cr_expect_gt(fake_engine_counts(rig->engine)->decode_rows, 3 * 249 + 64);
+    for (RequestId id = 1; id <= 3; id++) same_answers(rig, want, id);
+    layers_of_eight = 0;
+    run_one(rig, request_for(13, 264, 1, 0));
+    cr_expect_eq(layers_of_eight, FAKE_LAYERS, "those rows have not made others dear");
+    rig_free(rig);
+    rig_free(want);
+}
+
 /* While its pass is suspended between two layers. */
 Test(pressure, a_cancel_frees_what_is_in_a_suspended_pass)
 {

@@ -151,6 +151,11 @@ void engine_each(Engine *engine, uint32_t n_items, EngineItemFn fn, void *arg)
     for (uint32_t i = n_items; i-- > 0;) fn(arg, i % FAKE_THREADS, i, i + 1);
 }
 
+bool engine_is_on_device(const Engine *engine)
+{
+    return engine->params.is_on_device;
+}
+
 uint32_t engine_max_batch_rows(const Engine *engine)
 {
     return engine->params.max_batch_rows;
@@ -376,6 +381,28 @@ static uint32_t depth_of_item(const FakePass *pass, const WorkItem *item)
     return depth;
 }
 
+static uint32_t rows_apart(const Engine *engine, const FakePass *pass, const WorkItem *item)
+{
+    uint32_t n = 0, end = item->first_row + item->n_rows;
+    for (uint32_t i = 0; i < pass->n_spans && engine->params.is_on_device; i++) {
+        const BatchSpan *span = &pass->spans[i];
+        if (span->n_rows < 2 || span->kind != ROWS_DECODE ||
+            !engine->params.policies[kv_seq_policy(engine->seqs, span->seq)].selection.n_stages)
+            continue;
+        for (uint32_t row = span->first_row; row < span->first_row + span->n_rows; row++)
+            n += row >= item->first_row && row < end;
+    }
+    return n;
+}
+
+static void work_on(const Engine *engine, const FakePass *pass, const WorkItem *item)
+{
+    const FakeEngineParams *p = &engine->params;
+    uint32_t n_apart = rows_apart(engine, pass, item), depth = depth_of_item(pass, item);
+    for (uint32_t i = 0; i < n_apart; i++) p->work(p->work_arg, 1, item->n_layers, depth);
+    if (n_apart < item->n_rows) p->work(p->work_arg, item->n_rows - n_apart, item->n_layers, depth);
+}
+
 bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
 {
     FakePass *pass = item->pass < engine->params.max_passes ? &engine->passes[item->pass] : NULL;
@@ -387,8 +414,7 @@ bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
                     may_end_at(engine, pass, item->first_row + item->n_rows);
     if (!fake_keeps(engine, is_whole)) return error_set(error, ERR_INTERNAL, "the item breaks the contract");
     if (pass->fails) return error_set(error, ERR_DEVICE, "the device has failed");
-    if (engine->params.work)
-        engine->params.work(engine->params.work_arg, item->n_rows, item->n_layers, depth_of_item(pass, item));
+    if (engine->params.work) work_on(engine, pass, item);
     pass->next_row = item->first_row + item->n_rows;
     if (pass->next_row < pass->n_rows) return true;
     pass->next_row = 0;

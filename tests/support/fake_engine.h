@@ -34,6 +34,7 @@ typedef struct FakeEngineParams {
     uint32_t fail_at_forward; /* this pass fails with ERR_DEVICE; 0: none */
     const bool *is_full;      /* while true nobody can reserve; may be NULL */
     uint32_t max_interned;    /* policies of requests at once; 0: any */
+    bool is_on_device;        /* decoded rows that select are then worked on one by one */
 } FakeEngineParams;
 
 Engine *fake_engine_new(const FakeEngineParams *params); /* engine_close frees it */
