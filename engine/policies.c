@@ -23,10 +23,23 @@ static bool check_device(const Engine *engine, const AttnPolicy *policy, Error *
                            policy->name);
 }
 
+/* Of a list: no more sectors than the context has. */
+static uint32_t cut_list(const Engine *engine, uint32_t n)
+{
+    uint32_t most = engine->params.context / KV_SECTOR_TOKENS + KV_PAGE_SECTORS;
+    return n < most ? n : most;
+}
+
+/* Sectors of a policy's longest list on a device. */
+static uint32_t longest_list(const Engine *engine, const AttnPolicy *policy)
+{
+    return policy->selection.n_stages ? cut_list(engine, selector_device_list(&policy->selection)) : 0;
+}
+
 /* What the engine was not opened for a later policy does not get. */
 static bool check_list(const Engine *engine, const AttnPolicy *policy, Error *error)
 {
-    uint32_t n = policy->selection.n_stages ? selector_device_list(&policy->selection) : 0;
+    uint32_t n = longest_list(engine, policy);
     if (engine->device->is_host || n <= engine->max_list) return true;
     if (!engine->max_list)
         return error_set_param(error, ERR_UNSUPPORTED, "longwave.attention",
@@ -162,9 +175,8 @@ static void set_audit(const Engine *engine, AttnPolicy *policy)
 static void set_max_list(Engine *engine, const AttnPolicy *policies, uint32_t n)
 {
     for (uint32_t i = 0; i < n && !engine->device->is_host; i++) {
-        const Selection *selection = &policies[i].selection;
-        uint32_t list = selection->n_stages ? selector_device_list(selection) : 0;
-        if (list && list < LEAST_LIST) list = LEAST_LIST;
+        uint32_t list = longest_list(engine, &policies[i]);
+        if (list && list < LEAST_LIST) list = cut_list(engine, LEAST_LIST);
         if (list > engine->max_list) engine->max_list = list;
     }
 }

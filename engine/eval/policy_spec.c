@@ -2,6 +2,7 @@
 #include "engine/eval/policy_spec.h"
 
 #include "engine/select/presets.h"
+#include "engine/select/selector.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -232,15 +233,18 @@ const char *policy_specs_moving_preset(const char *list)
     return NULL;
 }
 
-const char *policy_specs_selecting_preset(const char *list)
+const char *policy_specs_longest(const char *list, PolicySpec *ret_spec)
 {
     PolicySpec spec;
     Error error; /* the same */
+    uint32_t most = 0;
     while (list && policy_spec_next(&list, &spec, &error)) {
-        const AttnPolicy *preset = preset_find(spec.policy.name);
-        if (preset && preset->selection.n_stages) return preset->name;
+        uint32_t n = spec.policy.selection.n_stages ? selector_device_list(&spec.policy.selection) : 0;
+        if (n <= most || spec.roles[0]) continue;
+        most = n;
+        *ret_spec = spec;
     }
-    return NULL;
+    return most ? ret_spec->text : NULL;
 }
 
 static bool is_given(const PolicySpec *spec, const char *name)

@@ -4,23 +4,26 @@
 #include "engine/eval/policy_spec.h"
 #include "server/cmd/open_device.h"
 
-/* What an engine has to be opened with for the policies that are asked for: on a device it keeps key bounds only then.
+/*
+ * What an engine has to be opened with for the policies that are asked for: on a device it keeps key bounds, and has
+ * room for lists, only then.
  */
-static const char *attention_of(const Config *config, const Device *device)
+static const char *attention_of(const Config *config, const Device *device, PolicySpec *longest)
 {
     const char *moving = policy_specs_moving_preset(config->policies);
     bool is_host = !device || device->is_host;
-    return moving || is_host ? moving : policy_specs_selecting_preset(config->policies);
+    return moving || is_host ? moving : policy_specs_longest(config->policies, longest);
 }
 
 bool open_model(const Config *config, const char *path, Device *device, const KernelTable *kernels,
                 uint32_t n_sequences, Progress *progress, Engine **ret_engine, SeqId *ret_seq, Error *error)
 {
     KvTypes kv_types;
+    PolicySpec longest;
     if (!kv_types_parse(config->kv_type, &kv_types, error)) return false;
     EngineParams params = {.model_path = path,
                            .context = config->context,
-                           .attention = attention_of(config, device),
+                           .attention = attention_of(config, device, &longest),
                            .max_sequences = n_sequences + 1,
                            .max_batch_rows = n_sequences > config->prefill_chunk ? n_sequences : config->prefill_chunk,
                            .max_logit_rows = n_sequences,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/kv/kv_class.h"
+#include "engine/select/presets.h"
 #include "tests/support/kv_rig.h"
 
 #include <criterion/criterion.h>
@@ -142,4 +143,20 @@ Test(test_kv_class, bytes_of_named_shapes)
     cr_expect_eq(bytes_at("gemma3-270m", KV_BF16, 32768), (15 * 512 + 3 * 32768) * layer);
     const KvTypes mixed = {{KV_F32, KV_F32, KV_F16}};
     cr_expect_eq(kv_token_bytes(shape_by_name("gemma3-270m"), &mixed), (15 + 2 * 3) * layer);
+}
+
+/* A device's pages are of one kind: bounds lie in all of them as soon as one policy reads bounds. */
+Test(test_kv_class, on_a_device_all_policies_share_bounds_or_none_has_them)
+{
+    static const ModelShape shape = {.n_layers = 2, .n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .v_dim = 64};
+    const AttnPolicy policies[] = {{.name = "dense"}, *preset_find("lserve-4k")};
+    const KvTypes types = kv_types_all(KV_BF16);
+    for (uint32_t n = 1; n <= 2; n++) {
+        KvClassTable table;
+        cr_assert(kv_classes_init_shared(&shape, policies, n, &types, &table, &error), "%s", error.text);
+        cr_expect_eq(table.n_classes, 1);
+        cr_expect_eq(kv_classes_have_bounds(&table), n == 2);
+        for (uint32_t i = 0; i < n; i++) cr_expect_eq(table.policies[i].classes[0].class_id, 0);
+        kv_classes_done(&table);
+    }
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Policies that come with requests, among those that an engine was opened with; presets and what may be changed of
  * them. */
+#include "engine/engine_state.h"
 #include "engine/select/policy_check.h"
 #include "engine/select/presets.h"
 #include "tests/support/engine_rig.h"
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 
 static Error error;
@@ -141,4 +143,71 @@ Test(policies, presets)
     cr_expect(policy_check(&policy, &error), "%s", error.text);
     cr_assert(wish_apply(&(AttnWish){.preset = "streaming-llm", .budget = 1000}, &own[0], &policy, &error));
     cr_expect(policy.selection.recent == 896 && policy.selection.bypass == 1000);
+}
+
+/* ---- what a device refuses: before anything is computed, so one without functions will do ---- */
+
+static Device device = {.name = "a device"};
+
+/* Opened with lserve-4k of such a budget; 0: dense. */
+static Engine *policies_on_device(uint32_t context, uint32_t budget)
+{
+    static const ModelShape shape = {.n_layers = 2,
+                                     .n_heads = 4,
+                                     .n_kv_heads = 2,
+                                     .head_dim = 64,
+                                     .v_dim = 64,
+                                     .rope_dim = 64,
+                                     .train_context = 1 << 20};
+    Engine *engine = calloc(1, sizeof *engine);
+    cr_assert_not_null(engine);
+    *engine = (Engine){.device = &device, .shape = shape};
+    arena_init(&engine->arena, 1 << 16, SIZE_MAX);
+    engine->params.context = context;
+    engine->params.kv_types = kv_types_all(KV_BF16);
+    AttnPolicy opened[2] = {own[0]};
+    if (budget) opened[1] = with_budget(budget, &own[0]);
+    cr_assert(policies_open(engine, opened, budget ? 2 : 1, &error), "%s", error.text);
+    return engine;
+}
+
+static void close_policies(Engine *engine)
+{
+    kv_classes_done(&engine->classes);
+    arena_done(&engine->arena);
+    free(engine);
+}
+
+Test(policies, a_device_that_was_opened_dense_selects_nothing_later)
+{
+    Engine *engine = policies_on_device(1 << 20, 0);
+    PolicyId id;
+    cr_expect_not(engine_policy_intern(engine, preset_find("lserve-4k"), &id, &error));
+    cr_expect_eq(error.code, ERR_UNSUPPORTED);
+    cr_expect_str_eq(error.param, "longwave.attention");
+    cr_expect_not_null(strstr(error.text, "attention = lserve-4k"));
+    close_policies(engine);
+}
+
+Test(policies, lists_longer_than_a_device_has_room_for_are_refused)
+{
+    Engine *engine = policies_on_device(1 << 20, 16384);
+    cr_expect_eq(engine->max_list, 16384 / KV_SECTOR_TOKENS);
+    AttnPolicy policy = with_budget(16448, &own[0]);
+    PolicyId id;
+    cr_expect_not(engine_policy_intern(engine, &policy, &id, &error));
+    cr_expect_eq(error.code, ERR_UNSUPPORTED);
+    cr_expect_str_eq(error.param, "longwave.attention.budget");
+    cr_expect_not_null(strstr(error.text, "room for 16384"), "%s", error.text);
+    cr_expect_not(engine_policy_intern(engine, preset_find("hip-3k"), &id, &error));
+    cr_expect_not_null(strstr(error.text, "device = cpu"), "%s", error.text);
+    close_policies(engine);
+}
+
+/* However large a budget is, a list holds no more than the context. */
+Test(policies, lists_of_a_device_are_no_longer_than_the_context)
+{
+    Engine *engine = policies_on_device(4096, 1 << 19);
+    cr_expect_eq(engine->max_list, 4096 / KV_SECTOR_TOKENS + KV_PAGE_SECTORS);
+    close_policies(engine);
 }

@@ -195,3 +195,99 @@ Test(test_select_device, what_a_device_cannot_select_by)
     selection.stages[0].scan = SCAN_EXACT;
     cr_assert_eq(selector_device_list(&selection), 0);
 }
+
+/* A row's selection in every layer; it counts from then on. */
+static void select_row(SeqId seq, uint32_t position)
+{
+    SelectRow row = row_at(seq, position);
+    cr_assert(selector_row_selects(selector, &row));
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        AttnPlan plans[HEADS];
+        SelectJob job;
+        selector_plan_row(selector, &row, layer, plans, &job);
+        if (job.n_keep > 0) run_job(plans, &job, position);
+    }
+    selector_commit(selector, seq, ROWS_DECODE);
+}
+
+static const SelectList *list_of(SeqId seq, uint32_t head, const uint32_t **ret_words)
+{
+    return select_state_list(selector_state(selector), seq, head, ret_words);
+}
+
+static void same_lists(SeqId a, SeqId b)
+{
+    for (uint32_t head = 0; head < LAYERS * HEADS; head++) {
+        const uint32_t *x, *y;
+        const SelectList *list = list_of(a, head, &x), *other = list_of(b, head, &y);
+        cr_assert(list->n_sectors > 0 && x != y, "head %u", head);
+        cr_assert_eq(memcmp(list, other, sizeof *list), 0, "head %u", head);
+        cr_assert_arr_eq(x, y, list->n_sectors * sizeof *x, "head %u", head);
+    }
+}
+
+/* Rows on: banks have changed places in some heads and not in others. */
+static void select_some(SeqId seq)
+{
+    for (uint32_t i = 0; i < 3; i++) select_row(seq, FIRST + i);
+}
+
+Test(test_select_device, forks_have_the_lists_that_count)
+{
+    SelectState *state = selector_state(selector);
+    select_some(0);
+    select_state_fork(state, 0, 1);
+    same_lists(0, 1);
+    cr_assert_eq(select_state_seq(state, 1)->decode_from, FIRST);
+    /* What one writes then, the other does not see. */
+    const uint32_t *before;
+    uint32_t kept[MAX_LIST], *words;
+    uint32_t n = list_of(0, 0, &before)->n_sectors;
+    memcpy(kept, before, n * sizeof *kept);
+    (void)select_state_edit(state, 1, 0, &words);
+    memset(words, 0xFF, n * sizeof *words);
+    select_state_commit(state, 1);
+    (void)list_of(0, 0, &before);
+    cr_assert_arr_eq(before, kept, n * sizeof *kept);
+    (void)list_of(1, 0, &before);
+    cr_assert_eq(before[0], UINT32_MAX);
+}
+
+Test(test_select_device, copies_bring_back_the_lists)
+{
+    SelectState *state = selector_state(selector);
+    select_some(0);
+    size_t n_bytes = select_state_bytes(state, 0);
+    char *copy = malloc(n_bytes), *again = malloc(n_bytes);
+    cr_assert(copy && again);
+    select_state_read(state, 0, copy);
+    for (uint32_t head = 0; head < LAYERS * HEADS; head++)
+        for (int bank = 0; bank < 2; bank++) {
+            uint32_t *words;
+            (void)select_state_edit(state, 1, head, &words);
+            memset(words, 0xFF, MAX_LIST * sizeof *words);
+            select_state_commit(state, 1);
+        }
+    select_state_write(state, 1, copy);
+    same_lists(0, 1);
+    cr_assert_eq(select_state_bytes(state, 1), n_bytes);
+    select_state_read(state, 1, again);
+    cr_assert_eq(memcmp(again, copy, n_bytes), 0);
+    free(copy);
+    free(again);
+}
+
+Test(test_select_device, what_a_given_up_pass_wrote_does_not_count)
+{
+    SelectState *state = selector_state(selector);
+    select_some(0);
+    select_state_fork(state, 0, 1);
+    for (uint32_t head = 0; head < LAYERS * HEADS; head++) {
+        uint32_t *words;
+        SelectList *list = select_state_edit(state, 1, head, &words);
+        list->n_sectors = 1;
+        memset(words, 0xFF, MAX_LIST * sizeof *words);
+    }
+    select_state_revert(state, 1);
+    same_lists(0, 1);
+}

@@ -97,3 +97,22 @@ Test(test_policy_spec, ranges_of_roles_are_the_files_unless_given)
                   "%s", cases[i].text);
     }
 }
+
+/* What a device is opened with: the longest lists, whichever place they have; others cannot select there. */
+Test(test_policy_spec, the_longest_lists_of_a_list)
+{
+    static const struct {
+        const char *list, *want;
+    } cases[] = {{"dense,lserve-4k:budget=16384,lserve-4k", "lserve-4k:budget=16384"},
+                 {"lserve-4k,lserve-8k,dense", "lserve-8k"},
+                 {"hip-3k:budget=65536,lserve-4k:budget=2048", "lserve-4k:budget=2048"},
+                 {"lserve-8k:roles=half,lserve-4k", "lserve-4k"},
+                 {"dense,hip-3k", NULL},
+                 {NULL, NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        PolicySpec spec;
+        const char *text = policy_specs_longest(cases[i].list, &spec);
+        cr_assert_eq(!text, !cases[i].want, "%zu", i);
+        if (text) cr_expect_str_eq(text, cases[i].want);
+    }
+}
