@@ -84,7 +84,7 @@ const ConfigOption config_options[] = {
     {"audit", .kind = OPTION_INTEGER, FIELD(audit), .fallback = "0", .shown = "none", .max = 1 << 20,
      .section = "model", .commands = CMD_SERVE, .metavar = "TOKENS",
      .help = "of answers that select, every so many-th token is computed by dense attention too: what that would have "
-             "changed is told and counted"},
+             "changed is told and counted (a GPU estimates no missing mass)"},
     {"tool_format", .kind = OPTION_TEXT, FIELD(tool_format), .shown = "what the template shows", .section = "model",
      .commands = CMD_SERVE, .metavar = "NAME",
      .help = "form of calls: hermes, qwen3-coder, glm, kimi-k2, deepseek-v3, deepseek-v3.1, gpt-oss, llama3-json, "

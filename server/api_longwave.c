@@ -231,8 +231,9 @@ bool api_longwave_attention(const ApiLongwave *longwave, const ServedPolicies *p
                                preset);
     if (policies->is_fixed)
         return error_set_param(error, ERR_UNSUPPORTED, ATTENTION,
-                               "'" ATTENTION "': '%.40s' is none of those that this server was started with, and its "
-                               "device takes no others",
+                               "'" ATTENTION
+                               "': '%.40s' as asked for is none of those that this server was started with: on "
+                               "a GPU a request takes one of them by its name, unchanged",
                                preset);
     attention.name.roles = policies->list[attention.policy].roles;
     if (!check_wish(policies, from, &attention, error)) return false;

@@ -409,7 +409,7 @@ Test(api_params, attention_of_a_certified_server)
         if (ok) cr_expect_eq(wish_is_plain(&attention.wish), cases[i].is_plain, "%s", cases[i].body);
         served.is_fixed = true;
         bool fixed_ok = api_longwave_attention(&body.params.longwave, &served, &attention, &error);
-        cr_expect_eq(fixed_ok, ok && cases[i].is_plain, "%s", cases[i].body);
+        cr_expect(fixed_ok ? cases[i].is_plain : !ok || strstr(error.text, "by its name, unchanged"), "%s", error.text);
         served.is_fixed = false;
         cJSON_Delete(body.json);
     }
