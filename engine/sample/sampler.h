@@ -5,7 +5,7 @@
  * before left: top_n_sigma, temperature (or dynatemp), min_p, top_k, typical_p, top_p, xtc; or with mirostat its own
  * cut in place of all cuts. At last one draw from a counter-based generator: token i of choice c depends on (seed, c,
  * i), its row and the tokens before it alone. Every use of chance has a stream of its own. Ties go to the lower id.
- * Engine thread.
+ * Each sampler and each space in one thread at a time, whichever that is.
  *
  * Why this order: temperature before min_p, top_k and top_p is vLLM's; the places of the others among them are
  * llama.cpp's (DRY after the penalties, top_n_sigma on logits, typical_p between top_k and top_p, xtc behind all cuts).

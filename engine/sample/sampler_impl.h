@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the sampler share: the workspace, the tokens of a sequence, the stages that a row of logits goes
- * through. Private to engine/sample. Engine thread.
+ * through. Private to engine/sample. One thread at a time, as sampler.h has it.
  */
 #pragma once
 #include "engine/sample/sampler.h"

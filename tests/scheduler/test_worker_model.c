@@ -20,6 +20,7 @@ typedef struct Setting {
     uint32_t kv_tokens; /* of the dense policy, for which there is memory; 0: enough for all */
     CacheMode cache;
     const char *kv_types;
+    uint32_t n_threads; /* 0: 1 */
 } Setting;
 
 static const uint8_t streams[] = {0, 1, 1, 0}; /* 2 layers, 2 KV heads */
@@ -45,7 +46,7 @@ static Engine *open_engine(const Setting *setting)
                            .n_policies = N_POLICIES,
                            .max_batch_rows = 64,
                            .max_logit_rows = 16,
-                           .n_threads = 1,
+                           .n_threads = setting->n_threads ? setting->n_threads : 1,
                            .world = 1};
     cr_assert(kv_types_parse(setting->kv_types, &params.kv_types, &error), "%s", error.text);
     bool ok = engine_open(&params, &engine, &error);
@@ -176,6 +177,31 @@ static Request *request_of_many(RequestId id, uint32_t policy)
     return request;
 }
 
+/* Work of all kinds for whoever picks: what came before counts, some ids are out, log-probabilities are told. */
+static Request *with_sampling(Request *request)
+{
+    uint32_t kind = request->id % 4;
+    if (kind == 1) request->sampling.repetition_penalty = 1.3f;
+    if (kind == 1) request->sampling.presence_penalty = 0.5f;
+    if (kind == 2) request->sampling.frequency_penalty = 0.7f;
+    if (kind == 2) request->sampling.repeat_last_n = 32;
+    request->ignore_eos = kind != 3;
+    request->min_tokens = kind == 3 ? 60 : 0;
+    request->want_logprobs = kind != 0;
+    request->n_top_logprobs = kind;
+    return request;
+}
+
+static void compare_logprobs(const ChoiceRecord *got, const ChoiceRecord *want)
+{
+    for (uint32_t i = 0; i < want->n_tokens; i++) {
+        const SampleResult *a = &got->tokens[i].sample, *b = &want->tokens[i].sample;
+        cr_expect(a->logprob == b->logprob && a->n_top == b->n_top, "token %u", i);
+        for (uint32_t t = 0; t < b->n_top; t++)
+            cr_expect(a->top[t].id == b->top[t].id && a->top[t].logprob == b->top[t].logprob, "token %u", i);
+    }
+}
+
 static void compare_answers(const Recorder *got, const Recorder *want, RequestId id, const char *what)
 {
     cr_expect_eq(got->requests[id].n_done, 1, "%s", got->requests[id].error.text);
@@ -183,11 +209,12 @@ static void compare_answers(const Recorder *got, const Recorder *want, RequestId
         cr_expect_eq(memcmp(got->requests[id].choices[c].ids, want->requests[id].choices[c].ids,
                             sizeof want->requests[id].choices[c].ids),
                      0, "%s, request %u, choice %u", what, (unsigned)id, c);
+    compare_logprobs(&got->requests[id].choices[0], &want->requests[id].choices[0]);
 }
 
 /*
  * Many at once, their prefill cut into pieces, in memory for two of them, or for three and the prefix cache: every
- * answer is the one that the request gets alone.
+ * answer is the one that the request gets alone, and rows that three threads pick from tell what one thread does.
  */
 Test(worker_model, in_little_memory_all_answers_are_those_of_requests_alone)
 {
@@ -195,18 +222,19 @@ Test(worker_model, in_little_memory_all_answers_are_those_of_requests_alone)
     static const char *const types[] = {"f32", "full=int8,stream=bf16"};
     for (int t = 0; t < 2; t++) {
         const Setting alone = {.max_batch = 1, .prefill_chunk = 64, .kv_types = types[t]};
-        const Setting tight = {.max_batch = 5, .prefill_chunk = 48, .kv_tokens = 640, .kv_types = types[t]};
+        const Setting tight = {
+            .max_batch = 5, .prefill_chunk = 48, .kv_tokens = 640, .kv_types = types[t], .n_threads = t ? 1 : 3};
         Setting cached = tight;
         cached.kv_tokens = 1100;
         cached.cache = t ? CACHE_EXACT : CACHE_ON;
         Request *requests[2][N];
         for (RequestId id = 1; id <= N; id++)
-            for (int i = 0; i < 2; i++) requests[i][id - 1] = request_of_many(id, id % N_POLICIES);
+            for (int i = 0; i < 2; i++) requests[i][id - 1] = with_sampling(request_of_many(id, id % N_POLICIES));
         Recorder *in_tight = run_in(&tight, requests[0], N), *in_cached = run_in(&cached, requests[1], N);
         cr_expect_gt(in_tight->stats.preempted, 0);
         cr_expect_gt(in_cached->stats.prefix_hit_tokens, 0);
         for (RequestId id = 1; id <= N; id++) {
-            Recorder *want = run_in(&alone, (Request *[]){request_of_many(id, id % N_POLICIES)}, 1);
+            Recorder *want = run_in(&alone, (Request *[]){with_sampling(request_of_many(id, id % N_POLICIES))}, 1);
             compare_answers(in_tight, want, id, types[t]);
             compare_answers(in_cached, want, id, types[t]);
             free(want);
