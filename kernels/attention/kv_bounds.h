@@ -78,7 +78,7 @@ LW_INLINE uint8_t kv_bound_not_below(double x, double unit)
 }
 
 bool kv_bounds_ref(const KvBoundsParams *params);
-/* The bytes of kv_bounds_ref. Refuses heads whose channels are no multiple of 16, and f32. */
+/* The bytes of kv_bounds_ref. Refuses heads whose channels are no multiple of 16; f32 is for the caller to refuse. */
 bool kv_bounds_cuda(const KvBoundsParams *params, Stream stream);
 
 #ifdef __cplusplus

@@ -268,11 +268,11 @@ static void decode_unit(const BlockFormat *block, const char *row, uint32_t n_co
     size_t block_bytes = dtype_info(block->type)->block_bytes;
     for (uint32_t i = 0; i < unit_cols / block->block; i++) {
         uint32_t col = first_col + i * block->block;
-        const char *at = row + col / block->block * block_bytes;
         if (col >= n_cols) {
             ret->values[i] = (BlockValues){0};
             continue;
         }
+        const char *at = row + col / block->block * block_bytes;
         block->scales(at, &ret->values[i]);
         if (has_quants) block->quants(at, &ret->values[i]);
     }
