@@ -19,6 +19,7 @@
 #include "kernels/hopper.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/linear/gemm.h"
+#include "kernels/linear/gemv_place.cuh"
 #include "kernels/linear/unpack.cuh"
 #include "kernels/pointwise/activation.cuh"
 
@@ -98,23 +99,6 @@ template <int kN> __device__ __forceinline__ GemmPlace gemm_place(const GemmArgs
     return {(band * GEMM_BAND + in_band % n_rows) * kGemmTiles, in_band / n_rows * kN};
 }
 
-struct GemmRow16 {
-    uint32_t out, tile; /* of the output */
-};
-
-__device__ __forceinline__ GemmRow16 find_tile(const GemvArgs &product, uint32_t tile)
-{
-    if (product.is_glu) return {tile % 2, tile / 2};
-    uint32_t i = 0;
-    while (i + 1 < product.n_out && tile >= product.out[i + 1].first_tile) i++;
-    return {i, tile - product.out[i].first_tile};
-}
-
-__device__ __forceinline__ const char *packed_tile(const GemvArgs &product, GemmRow16 at)
-{
-    return product.out[at.out].w + (size_t)at.tile * product.tile_bytes;
-}
-
 /* Groups of 8 tokens that there are from `token` on. */
 template <int kN> __device__ __forceinline__ uint32_t token_groups(const GemmArgs &args, uint32_t token)
 {
@@ -146,7 +130,7 @@ template <class F, int kN> struct GemmFeed {
         n_groups = token_groups<kN>(args, place.token);
         if (lane < kGemmTiles) {
             const uint32_t tile = min(place.tile + lane, args.product.n_tiles - 1);
-            from = packed_tile(args.product, find_tile(args.product, tile)) + DEVICE_TILE_HEAD_BYTES;
+            from = tile_start(args.product, place_of(args.product, tile)) + DEVICE_TILE_HEAD_BYTES;
         } else {
             from = args.scratch.x + (size_t)(place.token / 8 + lane - kGemmTiles) * args.scratch.cols * 16;
         }
@@ -323,9 +307,9 @@ struct GemmRows {
         : y(nullptr), stride(0), factor{0, 0}, bias{0, 0}, is_there{false, false}, accumulate(false)
     {
         if (tile >= product.n_tiles) return;
-        const GemmRow16 at = find_tile(product, tile);
-        const GemvOut &out = product.out[at.out];
-        const float *factors = reinterpret_cast<const float *>(packed_tile(product, at));
+        const Place at = place_of(product, tile);
+        const GemvOut &out = product.out[at.index];
+        const float *factors = reinterpret_cast<const float *>(tile_start(product, at));
         y = out.y + at.tile * DEVICE_TILE_ROWS + lane / 4;
         stride = out.y_stride;
         accumulate = out.accumulate;
