@@ -21,9 +21,7 @@ struct GemmFill {
     RowSource from;
 };
 
-enum class Way { kHeld, kGate, kAny };
-
-template <class Shape, Way kWay>
+template <class Shape, RowWay kWay>
 __global__ void __launch_bounds__(Shape::kThreads) gemm_fill_rows(const __grid_constant__ GemmFill args)
 {
     __shared__ RowSums of_warps[Shape::kWarps];
@@ -40,17 +38,13 @@ __global__ void __launch_bounds__(Shape::kThreads) gemm_fill_rows(const __grid_c
         *reinterpret_cast<uint32_t *>(at) = pairs.x;
         *reinterpret_cast<uint32_t *>(at + 128) = pairs.y;
     };
-    RowFactors factors;
-    if constexpr (kWay == Way::kAny)
-        factors = convert_row<Shape>(args.from, token, cols, of_warps, put);
-    else
-        factors = convert_row_held<Shape, kWay == Way::kGate>(args.from, token, cols, of_warps, put);
+    const RowFactors factors = convert_row_by<Shape, kWay>(args.from, token, cols, of_warps, put);
     if (threadIdx.x == 0) args.to.scale[token] = factors.scale;
     if (token > 0) return;
     for (uint32_t i = threadIdx.x; i < MATMUL_MAX_OUT * GEMM_COUNTERS; i += Shape::kThreads) args.to.counters[i] = 0;
 }
 
-template <class Shape, Way kWay> bool run_fill(const GemmFill &args, uint32_t n_tokens, Stream stream)
+template <class Shape, RowWay kWay> bool run_fill(const GemmFill &args, uint32_t n_tokens, Stream stream)
 {
     return launch(gemm_fill_rows<Shape, kWay>, dim3(n_tokens), Shape::kThreads, 0, stream, args);
 }
@@ -119,10 +113,10 @@ bool gemm_fill(const MatmulParams *params, const GemmScratch &scratch, Stream st
     const GemmFill args = {scratch, operand_source(params)};
     const bool is_held = args.from.is_aligned && scratch.cols <= WideShape::kHeldCols;
     if (is_held && !args.from.up && params->n_cols <= NormShape::kHeldCols)
-        return run_fill<NormShape, Way::kHeld>(args, params->n_tokens, stream);
-    if (is_held && args.from.up) return run_fill<WideShape, Way::kGate>(args, params->n_tokens, stream);
-    if (is_held) return run_fill<WideShape, Way::kHeld>(args, params->n_tokens, stream);
-    return run_fill<WideShape, Way::kAny>(args, params->n_tokens, stream);
+        return run_fill<NormShape, RowWay::kHeld>(args, params->n_tokens, stream);
+    if (is_held && args.from.up) return run_fill<WideShape, RowWay::kGate>(args, params->n_tokens, stream);
+    if (is_held) return run_fill<WideShape, RowWay::kHeld>(args, params->n_tokens, stream);
+    return run_fill<WideShape, RowWay::kAny>(args, params->n_tokens, stream);
 }
 
 namespace

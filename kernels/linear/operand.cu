@@ -19,9 +19,7 @@ __device__ __forceinline__ void put_16(uint16_t *to, uint16_t *to_low, size_t at
     if (to_low) *reinterpret_cast<uint2 *>(to_low + at) = low;
 }
 
-enum class Way { kHeld, kGate, kAny };
-
-template <class Shape, Way kWay>
+template <class Shape, RowWay kWay>
 __global__ void __launch_bounds__(Shape::kThreads) fill(const __grid_constant__ FillArgs args)
 {
     __shared__ RowSums of_warps[Shape::kWarps];
@@ -48,11 +46,7 @@ __global__ void __launch_bounds__(Shape::kThreads) fill(const __grid_constant__ 
             put_16(to.bfloat, to.bfloat_low, at, high, low);
         }
     };
-    RowFactors factors;
-    if constexpr (kWay == Way::kAny)
-        factors = convert_row<Shape>(args.from, token, to.cols, of_warps, put);
-    else
-        factors = convert_row_held<Shape, kWay == Way::kGate>(args.from, token, to.cols, of_warps, put);
+    const RowFactors factors = convert_row_by<Shape, kWay>(args.from, token, to.cols, of_warps, put);
     if (threadIdx.x == 0) to.scale[token] = factors.scale;
 }
 
@@ -82,10 +76,10 @@ bool operand_fill(const MatmulParams *params, const Operand *operand, Stream str
 {
     FillArgs args = {*operand, operand_source(params)};
     const dim3 grid(params->n_tokens);
-    if (is_held(args.from)) return launch(fill<NormShape, Way::kHeld>, grid, NormShape::kThreads, 0, stream, args);
+    if (is_held(args.from)) return launch(fill<NormShape, RowWay::kHeld>, grid, NormShape::kThreads, 0, stream, args);
     if (args.from.up && args.from.is_aligned && operand->cols <= WideShape::kHeldCols)
-        return launch(fill<WideShape, Way::kGate>, grid, WideShape::kThreads, 0, stream, args);
-    return launch(fill<WideShape, Way::kAny>, grid, WideShape::kThreads, 0, stream, args);
+        return launch(fill<WideShape, RowWay::kGate>, grid, WideShape::kThreads, 0, stream, args);
+    return launch(fill<WideShape, RowWay::kAny>, grid, WideShape::kThreads, 0, stream, args);
 }
 
 } // namespace lw

@@ -209,4 +209,17 @@ __device__ __forceinline__ void prefetch_weights(const RowSource &s)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(s.weight + c));
 }
 
+/* Held in registers, the same with a gate, or any row. */
+enum class RowWay { kHeld, kGate, kAny };
+
+template <class Shape, RowWay kWay, class Put>
+__device__ __forceinline__ RowFactors convert_row_by(const RowSource &s, size_t token, uint32_t cols, RowSums *of_warps,
+                                                     Put put)
+{
+    if constexpr (kWay == RowWay::kAny)
+        return convert_row<Shape>(s, token, cols, of_warps, put);
+    else
+        return convert_row_held<Shape, kWay == RowWay::kGate>(s, token, cols, of_warps, put);
+}
+
 } // namespace lw
