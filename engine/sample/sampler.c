@@ -2,6 +2,7 @@
 #include "engine/sample/sampler.h"
 
 #include "engine/sample/sampler_impl.h"
+#include "kernels/sample/token_weight.h"
 
 #include <float.h>
 #include <math.h>
@@ -34,6 +35,9 @@ void sampling_defaults(SamplingParams *params)
 bool sampler_space_new(uint32_t n_vocab, TokenText text, SamplerSpace **ret_space, Error *error)
 {
     if (n_vocab == 0) return error_set(error, ERR_INVALID, "a sampler for an empty vocabulary");
+    if (n_vocab > TOKEN_MAX_VOCAB)
+        return error_set(error, ERR_UNSUPPORTED, "a vocabulary of %u tokens; samplers take up to %d", n_vocab,
+                         TOKEN_MAX_VOCAB);
     SamplerSpace *space = calloc(1, sizeof *space);
     if (!space) goto no_memory;
     space->n_vocab = n_vocab;

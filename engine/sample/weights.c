@@ -2,6 +2,7 @@
 #include "engine/sample/weights.h"
 
 #include "base/half.h"
+#include "kernels/sample/token_weight.h"
 
 #include <math.h>
 
@@ -34,67 +35,40 @@ bool row_max(const float *logits, uint32_t n, float *ret_max, Error *error)
     return true;
 }
 
-/*
- * exp(x) for x <= 0 within 2 ulp, 0 below -87. Not libm's: this one becomes vector code, and gives the same bits on
- * every machine, so that a seed's text doesn't hang on the C library.
- */
-static inline float exp_nonpositive(float x)
-{
-    const float round_magic = 12582912.0f;       /* 1.5 * 2^23: adding it rounds to the nearest integer */
-    uint32_t keep = 0u - (uint32_t)(x > -87.0f); /* a mask and not a branch, which would keep the loop scalar */
-    x = float_from_bits(float_to_bits(x) & keep);
-    float k = (x * 1.44269504f + round_magic) - round_magic;
-    float r = x - k * 0.693359375f; /* ln 2 in two parts */
-    r -= k * -2.12194440e-4f;
-    float p = 1.0f / 5040;
-    p = p * r + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    float scale = float_from_bits((uint32_t)((int32_t)k + 127) << 23);
-    return float_from_bits(float_to_bits(p * scale) & keep);
-}
-
 enum { BLOCK = 1024 };
 
-static double sum_block(const float *values, uint32_t n)
+uint64_t weights_mass(const float *weights, uint32_t n)
 {
-    double lane[LANES] = {0};
-    uint32_t i = 0;
-    for (; n - i >= LANES; i += LANES)
-        for (uint32_t j = 0; j < LANES; j++) lane[j] += (double)values[i + j];
-    for (; i < n; i++) lane[0] += (double)values[i];
-    double sum = 0;
-    for (uint32_t j = 0; j < LANES; j++) sum += lane[j];
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += token_mass(weights[i]);
     return sum;
 }
 
-double weights_sum(const float *values, uint32_t n)
+double weights_sum(const float *weights, uint32_t n)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i += BLOCK) sum += sum_block(values + i, n - i < BLOCK ? n - i : BLOCK);
-    return sum;
+    return (double)weights_mass(weights, n) * TOKEN_MASS_UNIT;
 }
 
 double row_log_sum_exp(const float *logits, uint32_t n, float max)
 {
     float part[BLOCK];
-    double sum = 0;
+    uint64_t mass = 0;
     for (uint32_t i = 0; i < n; i += BLOCK) {
         uint32_t m = n - i < BLOCK ? n - i : BLOCK;
-        for (uint32_t j = 0; j < m; j++) part[j] = exp_nonpositive(logits[i + j] - max);
-        sum += sum_block(part, m);
+        weights_fill(logits + i, m, max, 1, part);
+        mass += weights_mass(part, m);
     }
-    return (double)max + log(sum);
+    return mass_log_sum_exp(mass, max);
+}
+
+double mass_log_sum_exp(uint64_t mass, float max)
+{
+    return (double)max + log((double)mass * TOKEN_MASS_UNIT);
 }
 
 void weights_fill(const float *logits, uint32_t n, float max, float temperature, float *weights)
 {
-    /* Division, not a reciprocal: 0 / T stays 0 for the tiniest T, where 1 / T is infinite. */
-    for (uint32_t i = 0; i < n; i++) weights[i] = exp_nonpositive((logits[i] - max) / temperature);
+    for (uint32_t i = 0; i < n; i++) weights[i] = token_weight(logits[i], max, temperature);
 }
 
 RowMoments weights_moments(const float *logits, const float *weights, uint32_t n, float max, float temperature)
@@ -156,7 +130,7 @@ enum { N_DIGITS = 2048, N_APART = 4 };
 /* Counts and masses of weights by one digit of their keys' bits. */
 typedef struct Digits {
     uint32_t count[N_DIGITS];
-    double mass[N_DIGITS];
+    uint64_t mass[N_DIGITS];
 } Digits;
 
 /*
@@ -166,12 +140,12 @@ typedef struct Digits {
 static void digits_of_all(Digits *digits, const float *keys, const float *weights, uint32_t n, bool by_mass)
 {
     uint32_t count[N_APART][N_DIGITS / 2] = {0}; /* half: the sign bit is 0 */
-    double mass[N_APART][N_DIGITS / 2] = {0};
+    uint64_t mass[N_APART][N_DIGITS / 2] = {0};
     for (uint32_t i = 0; i < n; i++) {
         if (keys[i] == 0) continue;
         uint32_t digit = float_to_bits(keys[i]) >> 21;
         count[i % N_APART][digit]++;
-        if (by_mass) mass[i % N_APART][digit] += (double)weights[i];
+        if (by_mass) mass[i % N_APART][digit] += token_mass(weights[i]);
     }
     *digits = (Digits){0};
     for (uint32_t i = 0; i < N_DIGITS / 2; i++) {
@@ -187,7 +161,7 @@ typedef struct Cut {
     const float *keys; /* [n] >= 0; 0: out already. May be the weights themselves. */
     float *weights;    /* [n] */
     uint32_t n;
-    double goal, have; /* have: held by all keys above the prefix */
+    uint64_t goal, have; /* have: held by all keys above the prefix */
     bool by_mass;      /* else by count */
     uint32_t prefix;
     uint32_t *candidates; /* [n_candidates] indices, rising */
@@ -198,16 +172,16 @@ typedef struct Cut {
 static bool cut_choose_digit(Cut *cut, const Digits *digits, uint32_t n_bits)
 {
     uint32_t last = N_DIGITS;
-    double before_last = 0;
+    uint64_t before_last = 0;
     for (uint32_t digit = N_DIGITS; digit-- > 0;) {
         if (!digits->count[digit]) continue;
         last = digit;
         before_last = cut->have;
-        cut->have += cut->by_mass ? digits->mass[digit] : (double)digits->count[digit];
+        cut->have += cut->by_mass ? digits->mass[digit] : digits->count[digit];
         if (cut->have >= cut->goal) break;
     }
     if (last == N_DIGITS) return false;
-    cut->have = before_last; /* when rounding leaves the goal out of reach, the lightest is the one */
+    cut->have = before_last;
     cut->prefix = cut->prefix << n_bits | last;
     return true;
 }
@@ -219,7 +193,7 @@ static void cut_narrow(Cut *cut, uint32_t shift, uint32_t n_bits)
         uint32_t at = cut->candidates[i];
         uint32_t digit = float_to_bits(cut->keys[at]) >> shift & ((1u << n_bits) - 1);
         digits.count[digit]++;
-        digits.mass[digit] += (double)cut->weights[at];
+        digits.mass[digit] += token_mass(cut->weights[at]);
     }
     if (!cut_choose_digit(cut, &digits, n_bits)) return;
     uint32_t n = 0;
@@ -249,7 +223,7 @@ static void cut_run(Cut *cut)
     float least = float_from_bits(cut->prefix);
     uint32_t n_ties = 0;
     while (n_ties < cut->n_candidates && (n_ties == 0 || cut->have < cut->goal)) {
-        cut->have += cut->by_mass ? (double)cut->weights[cut->candidates[n_ties]] : 1;
+        cut->have += cut->by_mass ? token_mass(cut->weights[cut->candidates[n_ties]]) : 1;
         n_ties++;
     }
     for (uint32_t i = n_ties; i < cut->n_candidates; i++) cut->weights[cut->candidates[i]] = 0;
@@ -262,12 +236,20 @@ void weights_cut_top_k(float *weights, uint32_t n, uint32_t k, uint32_t *scratch
     if (k < n) cut_run(&cut);
 }
 
+uint64_t mass_goal(uint64_t mass, double p)
+{
+    return (uint64_t)ceil(p * (double)mass);
+}
+
+void weights_cut_to_mass(float *weights, uint32_t n, uint64_t goal, uint32_t *scratch)
+{
+    Cut cut = {.keys = weights, .weights = weights, .n = n, .by_mass = true, .goal = goal, .candidates = scratch};
+    cut_run(&cut);
+}
+
 void weights_cut_top_p(float *weights, uint32_t n, double p, uint32_t *scratch)
 {
-    Cut cut = {.keys = weights, .weights = weights, .n = n, .by_mass = true, .candidates = scratch};
-    if (p >= 1) return;
-    cut.goal = p * weights_sum(weights, n);
-    cut_run(&cut);
+    if (p < 1) weights_cut_to_mass(weights, n, mass_goal(weights_mass(weights, n), p), scratch);
 }
 
 void weights_cut_typical(float *weights, uint32_t n, float *distances, double p, uint32_t *scratch)
@@ -279,7 +261,7 @@ void weights_cut_typical(float *weights, uint32_t n, float *distances, double p,
     for (uint32_t i = 0; i < n; i++)
         keys[i] = weights[i] > 0 ? float_from_bits(float_to_bits(infinite) - float_to_bits(distances[i])) : 0.0f;
     Cut cut = {.keys = keys, .weights = weights, .n = n, .by_mass = true, .candidates = scratch};
-    cut.goal = p * weights_sum(weights, n);
+    cut.goal = mass_goal(weights_mass(weights, n), p);
     cut_run(&cut);
 }
 
@@ -302,28 +284,32 @@ void weights_cut_below(float *weights, uint32_t n, double least)
     for (uint32_t i = 0; i < n; i++) weights[i] = (double)weights[i] >= least ? weights[i] : 0.0f;
 }
 
+/* The first of the largest. */
+static uint32_t heaviest_of(const float *weights, uint32_t n)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (weights[i] > weights[best]) best = i;
+    return best;
+}
+
 uint32_t weights_draw(const float *weights, uint32_t n, double u)
 {
-    double left = u * weights_sum(weights, n);
-    uint32_t last = 0; /* rounding can leave a rest beyond the end: the last weight > 0 takes it */
+    uint64_t all = weights_mass(weights, n);
+    if (all == 0) return heaviest_of(weights, n);
+    uint64_t left = token_mass_share(all, u);
     for (uint32_t i = 0; i < n; i += BLOCK) {
         uint32_t m = n - i < BLOCK ? n - i : BLOCK;
-        double sum = sum_block(weights + i, m);
-        if (sum == 0) continue;
-        if (left >= sum) {
-            left -= sum;
-            last = i;
+        uint64_t mass = weights_mass(weights + i, m);
+        if (left >= mass) {
+            left -= mass;
             continue;
         }
         for (uint32_t j = i; j < i + m; j++) {
-            if (weights[j] == 0) continue;
-            last = j;
-            if (left < (double)weights[j]) return j;
-            left -= (double)weights[j];
+            mass = token_mass(weights[j]);
+            if (left < mass) return j;
+            left -= mass;
         }
-        return last;
     }
-    uint32_t end = n - last < BLOCK ? n : last + BLOCK;
-    while (end > last + 1 && weights[end - 1] == 0) end--;
-    return end - 1;
+    return n - 1; /* never: the share is below the whole */
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Arithmetic on one row of the vocabulary: maximum, unnormalised probabilities, truncation, draw. Every pass is linear
- * in n, without a sort; sums are in fp64 and in a fixed order, so results repeat bit by bit. Any thread.
+ * in n, without a sort. Weights and their masses are those of token_weight.h, and so are sums of masses the same in any
+ * order; other sums are in fp64 and in a fixed order, so results repeat bit by bit. Any thread.
  */
 #pragma once
 #include "base/error.h"
@@ -11,6 +12,8 @@
 LW_CHECK bool row_max(const float *logits, uint32_t n, float *ret_max, Error *error);
 /* log(sum exp(l)), max being the row's largest logit. */
 double row_log_sum_exp(const float *logits, uint32_t n, float max);
+/* The same of a row whose weights at temperature 1 have this mass. */
+double mass_log_sum_exp(uint64_t mass, float max);
 
 /* Masks the logits more than n_sigma standard deviations (of the possible ones) below max, the row's largest. */
 void row_cut_top_n_sigma(float *logits, uint32_t n, float max, double n_sigma);
@@ -23,6 +26,9 @@ void weights_cut_min_p(float *weights, uint32_t n, float min_p);
 void weights_cut_top_k(float *weights, uint32_t n, uint32_t k, uint32_t *scratch);
 /* Zeroes all but the fewest of the heaviest that hold p of the whole mass; keeps at least one. */
 void weights_cut_top_p(float *weights, uint32_t n, double p, uint32_t *scratch);
+/* The same for what p of the whole is; p in [0, 1). */
+uint64_t mass_goal(uint64_t mass, double p);
+void weights_cut_to_mass(float *weights, uint32_t n, uint64_t goal, uint32_t *scratch);
 /*
  * Keeps the fewest of those with the smallest distances [n] (>= 0, finite where a weight is not 0) that hold p of the
  * whole mass; keeps at least one. distances are overwritten; scratch [n].
@@ -33,6 +39,7 @@ void weights_cut_xtc(float *weights, uint32_t n, double threshold);
 /* Zeroes the weights below least. */
 void weights_cut_below(float *weights, uint32_t n, double least);
 double weights_sum(const float *weights, uint32_t n);
+uint64_t weights_mass(const float *weights, uint32_t n);
 
 /* Of x = (l - max) / temperature under the weights; the entropy in nats is log(mass) - mean. */
 typedef struct RowMoments {
@@ -41,5 +48,8 @@ typedef struct RowMoments {
 } RowMoments;
 RowMoments weights_moments(const float *logits, const float *weights, uint32_t n, float max, float temperature);
 
-/* The index at which the running sum passes u of the whole; u in [0, 1), at least one weight > 0. */
+/*
+ * The index at which the running sum passes u of the whole; u in [0, 1), at least one weight > 0. Where all weights are
+ * too small for a mass, the heaviest.
+ */
 uint32_t weights_draw(const float *weights, uint32_t n, double u);
