@@ -15,6 +15,7 @@
 #include "kernels/pointwise/rope.h"
 #include "kernels/pointwise/softcap.h"
 #include "kernels/pointwise/vector_add.h"
+#include "kernels/sample/digest.h"
 #include "kernels/select/scan.h"
 #include "kernels/select/select.h"
 #ifdef __cplusplus
@@ -39,6 +40,7 @@ typedef struct KernelTable {
     bool (*glu)(const GluParams *, Stream);
     bool (*softcap)(const SoftcapParams *, Stream);
     bool (*vector_add)(const VectorAddParams *, Stream);
+    bool (*digest)(const DigestParams *, Stream); /* of a device, as select */
 } KernelTable;
 
 /* The best row for this machine; and every row that it can run, best first, NULL past the last. */

@@ -23,6 +23,7 @@ const KernelTable *kernels_cuda(int device, Error *error)
         .glu = glu_cuda,
         .softcap = softcap_cuda,
         .vector_add = vector_add_cuda,
+        .digest = digest_cuda,
     };
     return device_facts_read(device, error) && matmul_cuda_prepare(error) ? &table : NULL;
 }

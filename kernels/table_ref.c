@@ -21,6 +21,7 @@ ROW(attend, AttendParams)
 ROW(glu, GluParams)
 ROW(softcap, SoftcapParams)
 ROW(vector_add, VectorAddParams)
+ROW(digest, DigestParams)
 
 const KernelTable *kernels_ref(void)
 {
@@ -38,6 +39,7 @@ const KernelTable *kernels_ref(void)
         .glu = run_glu,
         .softcap = run_softcap,
         .vector_add = run_vector_add,
+        .digest = run_digest,
     };
     return &table;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/sampler_impl.h"
+#include "kernels/sample/token_weight.h"
 
 #include <float.h>
 #include <math.h>
@@ -22,7 +23,7 @@ static bool top_n_sigma_applies(const Sampler *sampler)
 
 static void top_n_sigma_apply(Sampler *sampler, Row *row)
 {
-    row_cut_top_n_sigma(row->logits, sampler->space->n_vocab, row->max, (double)sampler->params.top_n_sigma);
+    row_cut_top_n_sigma(row->logits, row->n, row->max, (double)sampler->params.top_n_sigma);
 }
 
 /* ---- temperature ---- */
@@ -40,7 +41,7 @@ static bool temperature_applies(const Sampler *sampler)
 static void fill(Sampler *sampler, Row *row, float temperature)
 {
     row->temperature = temperature;
-    weights_fill(row->logits, sampler->space->n_vocab, row->max, temperature, sampler->space->weights);
+    weights_fill(row->logits, row->n, row->max, temperature, sampler->space->weights);
 }
 
 static void temperature_apply(Sampler *sampler, Row *row)
@@ -52,7 +53,7 @@ static void dynatemp_apply(Sampler *sampler, Row *row)
 {
     const SamplingParams *p = &sampler->params;
     fill(sampler, row, 1);
-    RowMoments moments = weights_moments(row->logits, sampler->space->weights, sampler->space->n_vocab, row->max, 1);
+    RowMoments moments = weights_moments(row->logits, sampler->space->weights, row->n, row->max, 1);
     double low = fmax(0, (double)p->temperature - (double)p->dynatemp_range);
     double high = (double)p->temperature + (double)p->dynatemp_range;
     double share = moments.n_possible > 1 ? (log(moments.mass) - moments.mean) / log(moments.n_possible) : 0;
@@ -70,19 +71,41 @@ static bool min_p_applies(const Sampler *sampler)
 
 static void min_p_apply(Sampler *sampler, Row *row)
 {
-    (void)row;
-    weights_cut_min_p(sampler->space->weights, sampler->space->n_vocab, sampler->params.min_p);
+    const float min_p = sampler->params.min_p;
+    if (row->others < min_p)
+        row->others = 0;
+    else
+        row->others_mass = MASS_UNKNOWN;
+    weights_cut_min_p(sampler->space->weights, row->n, min_p);
 }
 
 static bool top_k_applies(const Sampler *sampler)
 {
-    return cuts(sampler) && sampler->params.top_k > 0;
+    return cuts(sampler) && sampler->params.top_k > 0 && sampler->params.top_k < sampler->space->n_vocab;
+}
+
+/* Of a list: who weighs more than any id beyond it. */
+static uint32_t count_above(const float *weights, uint32_t n, float others)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++) count += weights[i] > others;
+    return count;
+}
+
+static uint64_t mass_above(const float *weights, uint32_t n, float others)
+{
+    uint64_t mass = 0;
+    for (uint32_t i = 0; i < n; i++) mass += weights[i] > others ? token_mass(weights[i]) : 0;
+    return mass;
 }
 
 static void top_k_apply(Sampler *sampler, Row *row)
 {
-    (void)row;
-    weights_cut_top_k(sampler->space->weights, sampler->space->n_vocab, sampler->params.top_k, sampler->space->scratch);
+    float *weights = sampler->space->weights;
+    const uint32_t k = sampler->params.top_k;
+    row->is_undecided |= row->others > 0 && count_above(weights, row->n, row->others) < k;
+    row->others = 0;
+    weights_cut_top_k(weights, row->n, k, sampler->space->scratch);
 }
 
 static bool typical_applies(const Sampler *sampler)
@@ -93,7 +116,7 @@ static bool typical_applies(const Sampler *sampler)
 /* |-log p - entropy|, p = exp(x) / mass, entropy = log(mass) - mean: what is left is |mean - x|. */
 static void typical_apply(Sampler *sampler, Row *row)
 {
-    uint32_t n = sampler->space->n_vocab;
+    uint32_t n = row->n;
     float *distances = sampler->space->keys;
     RowMoments moments = weights_moments(row->logits, sampler->space->weights, n, row->max, row->temperature);
     float mean = (float)moments.mean;
@@ -109,9 +132,14 @@ static bool top_p_applies(const Sampler *sampler)
 
 static void top_p_apply(Sampler *sampler, Row *row)
 {
-    (void)row;
-    weights_cut_top_p(sampler->space->weights, sampler->space->n_vocab, (double)sampler->params.top_p,
-                      sampler->space->scratch);
+    float *weights = sampler->space->weights;
+    uint64_t mass = weights_mass(weights, row->n), goal;
+    if (row->others > 0) mass += row->others_mass == MASS_UNKNOWN ? 0 : row->others_mass;
+    goal = mass_goal(mass, (double)sampler->params.top_p);
+    row->is_undecided |= row->others > 0 && (row->others_mass == MASS_UNKNOWN ||
+                                             mass_above(weights, row->n, row->others) < (goal ? goal : 1));
+    row->others = 0;
+    weights_cut_to_mass(weights, row->n, goal, sampler->space->scratch);
 }
 
 static bool xtc_applies(const Sampler *sampler)
@@ -123,8 +151,8 @@ static bool xtc_applies(const Sampler *sampler)
 
 static void xtc_apply(Sampler *sampler, Row *row)
 {
-    (void)row;
-    weights_cut_xtc(sampler->space->weights, sampler->space->n_vocab, (double)sampler->params.xtc_threshold);
+    row->is_undecided |= row->others > 0;
+    weights_cut_xtc(sampler->space->weights, row->n, (double)sampler->params.xtc_threshold);
 }
 
 /* ---- mirostat ---- */
@@ -200,15 +228,15 @@ void mirostat_learn(Sampler *sampler, uint32_t id)
 }
 
 const Stage sampler_cuts[] = {
-    {"top_n_sigma", top_n_sigma_applies, top_n_sigma_apply},
-    {"temperature", temperature_applies, temperature_apply},
-    {"dynatemp", dynatemp_applies, dynatemp_apply},
-    {"min_p", min_p_applies, min_p_apply},
-    {"top_k", top_k_applies, top_k_apply},
-    {"typical_p", typical_applies, typical_apply},
-    {"top_p", top_p_applies, top_p_apply},
-    {"xtc", xtc_applies, xtc_apply},
-    {"mirostat", mirostat_1_applies, mirostat_1_apply},
-    {"mirostat 2", mirostat_2_applies, mirostat_2_apply},
+    {"top_n_sigma", top_n_sigma_applies, top_n_sigma_apply, STAGE_CUTS_WHOLE},
+    {"temperature", temperature_applies, temperature_apply, STAGE_FILLS},
+    {"dynatemp", dynatemp_applies, dynatemp_apply, STAGE_CUTS_WHOLE},
+    {"min_p", min_p_applies, min_p_apply, STAGE_CUTS},
+    {"top_k", top_k_applies, top_k_apply, STAGE_CUTS},
+    {"typical_p", typical_applies, typical_apply, STAGE_CUTS_WHOLE},
+    {"top_p", top_p_applies, top_p_apply, STAGE_CUTS},
+    {"xtc", xtc_applies, xtc_apply, STAGE_CUTS},
+    {"mirostat", mirostat_1_applies, mirostat_1_apply, STAGE_CUTS_WHOLE},
+    {"mirostat 2", mirostat_2_applies, mirostat_2_apply, STAGE_CUTS_WHOLE},
 };
 const size_t sampler_n_cuts = sizeof sampler_cuts / sizeof *sampler_cuts;

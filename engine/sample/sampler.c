@@ -254,8 +254,14 @@ static const Stage changes[] = {
     {"dry", dry_applies_to, dry_apply},
 };
 
-/* true: at least one had something to do. */
-static bool run_stages(Sampler *sampler, Row *row, const Stage *stages, size_t n)
+bool sampler_changes_logits(const Sampler *sampler)
+{
+    for (size_t i = 0; i < COUNT(changes); i++)
+        if (changes[i].applies(sampler)) return true;
+    return false;
+}
+
+bool run_stages(Sampler *sampler, Row *row, const Stage *stages, size_t n)
 {
     bool has_run = false;
     for (size_t i = 0; i < n; i++) {
@@ -313,8 +319,7 @@ static uint32_t draw_token(Sampler *sampler, Row *row)
     return weights_draw(sampler->space->weights, sampler->space->n_vocab, sampler_uniform(sampler, STREAM_TOKEN));
 }
 
-/* The n_top best of a row, falling; equal ones by rising id. */
-static uint32_t best_of(const float *logits, uint32_t n, uint32_t n_top, double log_sum, TokenLogprob *top)
+uint32_t best_of(const float *logits, uint32_t n, uint32_t n_top, double log_sum, TokenLogprob *top)
 {
     if (n_top > SAMPLE_MAX_TOP) n_top = SAMPLE_MAX_TOP;
     if (n_top > n) n_top = n;
@@ -341,7 +346,7 @@ bool sampler_pick(Sampler *sampler, float *logits, bool want_logprob, uint32_t n
                   Error *error)
 {
     uint32_t n = sampler->space->n_vocab;
-    Row row = {.logits = logits};
+    Row row = {.logits = logits, .n = n};
     float raw_max;
     if (!row_max(logits, n, &raw_max, error)) return false;
     if (want_logprob) memcpy(sampler->space->raw, logits, n * sizeof *logits);

@@ -12,6 +12,7 @@
  */
 #pragma once
 #include "engine/text/tokenizer.h"
+#include "kernels/sample/digest.h"
 
 typedef struct LogitBias {
     uint32_t id;
@@ -106,6 +107,15 @@ LW_CHECK bool sampler_force(Sampler *sampler, uint32_t id, Error *error);
  */
 LW_CHECK bool sampler_pick(Sampler *sampler, float *logits, bool want_logprob, uint32_t n_top, SampleResult *ret_result,
                            Error *error);
+
+/*
+ * The same from a digest of the row, with the same result: what must be asked of the next row for it. False: only the
+ * row itself will do, since its logits are changed first, or a sampler looks at all of them.
+ */
+bool sampler_ask(const Sampler *sampler, bool want_logprob, uint32_t n_top, DigestAsk *ret_ask);
+/* items: the digest's list. *ret_is_enough false: it takes the row itself after all; nothing has changed. */
+LW_CHECK bool sampler_pick_digest(Sampler *sampler, const RowDigest *digest, const DigestItem *items, bool want_logprob,
+                                  uint32_t n_top, SampleResult *ret_result, bool *ret_is_enough, Error *error);
 
 /* Log-probability of one id and the n_top best of a row, for prompt log-probabilities; logits unchanged. */
 LW_CHECK bool sample_logprobs(const float *logits, uint32_t n_vocab, uint32_t id, uint32_t n_top,

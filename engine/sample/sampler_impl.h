@@ -61,17 +61,30 @@ struct Sampler {
     History history;
 };
 
-/* One row on its way. */
+/* One row on its way: all of it, or those that a digest lists (digest.h). */
 typedef struct Row {
-    float *logits;     /* [n_vocab] */
-    float max;         /* of the changed logits; known when cuts begin */
-    float temperature; /* what the weights were filled with */
+    float *logits;        /* [n] */
+    uint32_t n;           /* n_vocab, or fewer of a list */
+    float max;            /* of the changed logits; known when cuts begin */
+    float temperature;    /* what the weights were filled with */
+    float others;         /* of a list: what each id beyond it weighs at most; 0: none is left */
+    uint64_t others_mass; /* they together; MASS_UNKNOWN behind a cut that may have taken some of them */
+    bool is_undecided;    /* who is left does not follow from the list */
 } Row;
+
+#define MASS_UNKNOWN UINT64_MAX
+
+typedef enum StageKind {
+    STAGE_CUTS,       /* works on a list too, or finds that it cannot */
+    STAGE_CUTS_WHOLE, /* must see the row */
+    STAGE_FILLS,      /* makes the weights, and takes no token away */
+} StageKind;
 
 typedef struct Stage {
     const char *name;
     bool (*applies)(const Sampler *sampler);
     void (*apply)(Sampler *sampler, Row *row);
+    StageKind kind; /* of cuts */
 } Stage;
 
 /* In [0, 1), a function of the seed, the choice, the number of tokens drawn and the stream alone. */
@@ -86,6 +99,12 @@ bool penalties_apply_to(const Sampler *sampler);
 void penalties_apply(Sampler *sampler, Row *row);
 bool dry_applies_to(const Sampler *sampler);
 void dry_apply(Sampler *sampler, Row *row);
+
+bool sampler_changes_logits(const Sampler *sampler);
+/* The n_top best of a row, falling; equal ones by rising index, which is told as the id. Returns how many. */
+uint32_t best_of(const float *logits, uint32_t n, uint32_t n_top, double log_sum, TokenLogprob *top);
+/* true: at least one had something to do. */
+bool run_stages(Sampler *sampler, Row *row, const Stage *stages, size_t n);
 
 /* From logits to weights, in order; what is left when they have run is drawn from. */
 extern const Stage sampler_cuts[];

@@ -29,10 +29,14 @@ bool row_max(const float *logits, uint32_t n, float *ret_max, Error *error)
         bad[0] |= bad[j];
         best[0] = best[j] > best[0] ? best[j] : best[0];
     }
-    if (bad[0]) return error_set(error, ERR_NON_FINITE, "the model gave NaN or infinity as a logit");
-    if (best[0] == -INFINITY) return error_set(error, ERR_NON_FINITE, "no token has a finite logit");
     *ret_max = best[0];
-    return true;
+    return row_check(bad[0], best[0], error);
+}
+
+bool row_check(bool is_bad, float max, Error *error)
+{
+    if (is_bad) return error_set(error, ERR_NON_FINITE, "the model gave NaN or infinity as a logit");
+    return max > -INFINITY || error_set(error, ERR_NON_FINITE, "no token has a finite logit");
 }
 
 enum { BLOCK = 1024 };
@@ -162,7 +166,7 @@ typedef struct Cut {
     float *weights;    /* [n] */
     uint32_t n;
     uint64_t goal, have; /* have: held by all keys above the prefix */
-    bool by_mass;      /* else by count */
+    bool by_mass;        /* else by count */
     uint32_t prefix;
     uint32_t *candidates; /* [n_candidates] indices, rising */
     uint32_t n_candidates;

@@ -10,6 +10,8 @@
 
 /* Largest logit of logits [n]. ERR_NON_FINITE: NaN or +INFINITY anywhere, or nothing but -INFINITY. */
 LW_CHECK bool row_max(const float *logits, uint32_t n, float *ret_max, Error *error);
+/* The same of a row that is known: is_bad: NaN or +INFINITY is in it. */
+LW_CHECK bool row_check(bool is_bad, float max, Error *error);
 /* log(sum exp(l)), max being the row's largest logit. */
 double row_log_sum_exp(const float *logits, uint32_t n, float max);
 /* The same of a row whose weights at temperature 1 have this mass. */

@@ -40,6 +40,7 @@ run kernels 180 "$(program gpu_kernels)"
 run attention 180 "$(program gpu_attention)"
 run attention_portable 120 "$(program gpu_attention)" --portable
 run select 120 "$(program gpu_select)"
+run digest 60 "$(program gpu_digest)"
 run model 240 "$(program gpu_model)" "$@"
 # What devices without kernels of their own run: the oldest code, compiled by the driver.
 portable() {
@@ -56,6 +57,8 @@ if command -v compute-sanitizer >/dev/null; then
     run memcheck_attention 90 compute-sanitizer --error-exitcode 9 "$(program gpu_attention)" --quick
     run racecheck_attention 90 compute-sanitizer --tool racecheck --error-exitcode 9 "$(program gpu_attention)" --quick
     run racecheck_kernels 120 compute-sanitizer --tool racecheck --error-exitcode 9 "$(program gpu_kernels)" race
+    run memcheck_digest 60 compute-sanitizer --error-exitcode 9 "$(program gpu_digest)" short
+    run racecheck_digest 60 compute-sanitizer --tool racecheck --error-exitcode 9 "$(program gpu_digest)" short
     run memcheck_kernels 90 compute-sanitizer --error-exitcode 9 "$(program gpu_kernels)" short
 fi
 echo "$failed programs failed" | tee -a "$report"

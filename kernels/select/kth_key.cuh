@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The k-th highest of many keys by one block: ranges of keys that hold it, each cut into bins. */
+#pragma once
+#include "kernels/attention/kv_device.cuh"
+
+namespace
+{
+
+constexpr uint32_t kKeyBins = 2048, kKeyBinBits = 11;
+
+struct KthShared {
+    uint64_t scratch[kMaxWarps];
+    uint32_t bins[kKeyBins];
+    uint32_t least, most, bin, n_left;
+};
+
+/* What another block wrote, or a copy of it in shared memory. */
+__device__ inline uint32_t key_at(const uint32_t *keys, uint32_t i)
+{
+    return __isShared(keys) ? keys[i] : __ldcg(keys + i);
+}
+
+/* Finds the bin with the k-th highest key; shared.n_left: how many of it are chosen. By all threads of a block. */
+template <uint32_t n_threads> __device__ void find_key_bin(KthShared &shared, uint32_t k)
+{
+    constexpr uint32_t kEach = kKeyBins / n_threads;
+    uint32_t from = kKeyBins - (threadIdx.x + 1) * kEach;
+    uint64_t own = 0, total;
+    for (uint32_t i = 0; i < kEach; i++) own += shared.bins[from + i];
+    uint32_t above = (uint32_t)block_prefix(own, shared.scratch, &total);
+    if (above < k && k <= above + own) {
+        uint32_t bin = from + kEach - 1;
+        for (; above + shared.bins[bin] < k; bin--) above += shared.bins[bin];
+        shared.bin = bin;
+        shared.n_left = k - above;
+    }
+    __syncthreads();
+}
+
+/* The k-th highest of keys [n], 1 <= k <= n; shared.n_left: how many of those that equal it are among the k highest. By
+ * all threads of a block. */
+template <uint32_t n_threads>
+__device__ uint32_t find_kth_key(const uint32_t *keys, uint32_t n, uint32_t k, KthShared &shared)
+{
+    uint32_t least = UINT32_MAX, most = 0;
+    for (uint32_t i = threadIdx.x; i < n; i += n_threads) {
+        least = min(least, key_at(keys, i));
+        most = max(most, key_at(keys, i));
+    }
+    least = __reduce_min_sync(kAllLanes, least);
+    most = __reduce_max_sync(kAllLanes, most);
+    if (threadIdx.x == 0) {
+        shared.least = UINT32_MAX;
+        shared.most = 0;
+    }
+    __syncthreads();
+    if (threadIdx.x % kWarp == 0) {
+        atomicMin(&shared.least, least);
+        atomicMax(&shared.most, most);
+    }
+    __syncthreads();
+    least = shared.least;
+    most = shared.most;
+    shared.n_left = k;
+    while (least < most) {
+        uint32_t shift = max(32 - __clz(most - least), kKeyBinBits) - kKeyBinBits;
+        for (uint32_t i = threadIdx.x; i < kKeyBins; i += n_threads) shared.bins[i] = 0;
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < n; i += n_threads) {
+            uint32_t key = key_at(keys, i);
+            if (key >= least && key <= most) atomicAdd(&shared.bins[(key - least) >> shift], 1);
+        }
+        __syncthreads();
+        find_key_bin<n_threads>(shared, shared.n_left);
+        least += shared.bin << shift;
+        most = least + min(most - least, (1u << shift) - 1);
+        k = shared.n_left;
+        __syncthreads();
+    }
+    return least;
+}
+
+} // namespace
