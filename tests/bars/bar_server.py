@@ -10,7 +10,7 @@ import subprocess
 import time
 
 BINARY = os.environ["LONGWAVE_BINARY"]
-MODEL = os.environ["LONGWAVE_TEST_MODEL"]
+MODEL = os.environ.get("LONGWAVE_TEST_MODEL")
 
 
 def free_port():
@@ -42,12 +42,12 @@ def post(port, path, body):
 
 
 @contextlib.contextmanager
-def server(*options, model=MODEL):
-    """Yields (process, port, seconds from exec to /health = 200)."""
+def server(*options, model=MODEL, log=subprocess.DEVNULL):
+    """Yields (process, port, seconds from exec to /health = 200). log: a file for what the server writes, None: this one's own."""
     port = free_port()
     began = time.monotonic()
     process = subprocess.Popen([BINARY, "serve", "-m", model, "--port", str(port), *options], stdin=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+                               stderr=log)
     try:
         while status_of(port, "/health") != 200:
             if process.poll() is not None or time.monotonic() - began > 120:

@@ -15,32 +15,61 @@
 #include <string.h>
 
 enum { HEADS = 32, KV_HEADS = 8, DIM = 128, CALLS = 8, MAX_LAYERS = 32, SAMPLE_SLOTS = 256 };
+enum { SINK = 64, RECENT = 256, RECENT_PREFILL = 2048 };
 
 typedef struct Case {
     KvType type;
     uint32_t n_seqs, n_rows, context; /* rows at the end of the context, themselves included */
     uint32_t n_listed;                /* sectors of a sparse plan; 0: dense */
     bool is_split, is_deterministic;
-    bool half_streams; /* every other head sees sink and recent range alone */
+    bool half_streams; /* every other head sees sink and recent range alone, of a dense plan 64 and 2,048 tokens */
+    bool has_bands;    /* by wavelength, k = 2 */
 } Case;
 
 static const Case cases[] = {
-    {KV_BF16, 1, 1, 1024, 0, true, false},       {KV_BF16, 1, 1, 32768, 0, true, false},
-    {KV_BF16, 1, 1, 131072, 0, true, false},     {KV_BF16, 1, 1, 1048576, 0, true, false},
-    {KV_BF16, 64, 1, 1024, 0, true, false},      {KV_BF16, 64, 1, 8192, 0, true, false},
-    {KV_BF16, 8, 1, 131072, 0, true, false},     {KV_BF16, 1, 1, 131072, 0, true, true},
-    {KV_BF16, 64, 1, 1024, 0, true, true},       {KV_F16, 64, 1, 1024, 0, true, false},
-    {KV_F16, 1, 1, 131072, 0, true, false},      {KV_F8, 1, 1, 131072, 0, true, false},
-    {KV_INT8, 1, 1, 131072, 0, true, false},     {KV_INT4, 1, 1, 131072, 0, true, false},
-    {KV_INT8, 64, 1, 1024, 0, true, false},      {KV_BF16, 1, 1, 131072, 240, true, false},
-    {KV_BF16, 1, 1, 1048576, 240, true, false},  {KV_BF16, 1, 4, 131072, 0, true, false},
-    {KV_BF16, 1, 8192, 8192, 0, false, false},   {KV_BF16, 1, 32768, 32768, 0, false, false},
-    {KV_F16, 1, 8192, 8192, 0, false, false},    {KV_INT8, 1, 8192, 8192, 0, false, false},
-    {KV_INT4, 1, 8192, 8192, 0, false, false},   {KV_BF16, 1, 131072, 131072, 0, false, false},
-    {KV_BF16, 1, 2048, 131072, 0, false, false}, {KV_BF16, 1, 8192, 131072, 240, false, false},
-    {KV_BF16, 16, 512, 512, 0, false, false},    {KV_BF16, 1, 1, 131072, 240, true, false, true},
+    {KV_BF16, 1, 1, 1024, 0, true, false},
+    {KV_BF16, 1, 1, 32768, 0, true, false},
+    {KV_BF16, 1, 1, 131072, 0, true, false},
+    {KV_BF16, 1, 1, 1048576, 0, true, false},
+    {KV_BF16, 64, 1, 1024, 0, true, false},
+    {KV_BF16, 64, 1, 8192, 0, true, false},
+    {KV_BF16, 8, 1, 131072, 0, true, false},
+    {KV_BF16, 1, 1, 131072, 0, true, true},
+    {KV_BF16, 64, 1, 1024, 0, true, true},
+    {KV_F16, 64, 1, 1024, 0, true, false},
+    {KV_F16, 1, 1, 131072, 0, true, false},
+    {KV_F8, 1, 1, 131072, 0, true, false},
+    {KV_INT8, 1, 1, 131072, 0, true, false},
+    {KV_INT4, 1, 1, 131072, 0, true, false},
+    {KV_INT8, 64, 1, 1024, 0, true, false},
+    {KV_BF16, 1, 1, 131072, 240, true, false},
+    {KV_BF16, 1, 1, 1048576, 240, true, false},
+    {KV_BF16, 1, 4, 131072, 0, true, false},
+    {KV_BF16, 1, 8192, 8192, 0, false, false},
+    {KV_BF16, 1, 32768, 32768, 0, false, false},
+    {KV_F16, 1, 8192, 8192, 0, false, false},
+    {KV_INT8, 1, 8192, 8192, 0, false, false},
+    {KV_INT4, 1, 8192, 8192, 0, false, false},
+    {KV_BF16, 1, 131072, 131072, 0, false, false},
+    {KV_BF16, 1, 2048, 131072, 0, false, false},
+    {KV_BF16, 1, 8192, 131072, 240, false, false},
+    {KV_BF16, 16, 512, 512, 0, false, false},
+    {KV_BF16, 1, 1, 131072, 240, true, false, true},
     {KV_BF16, 1, 1, 1048576, 240, true, false, true},
+    {KV_BF16, 1, 1, 8192, 0, true, false},
+    {KV_BF16, 1, 1, 16384, 0, true, false},
+    {KV_BF16, 1, 1, 8192, 240, true, false, true},
+    {KV_BF16, 1, 1, 16384, 240, true, false, true},
+    {KV_BF16, 1, 1, 32768, 240, true, false, true},
+    {KV_BF16, 1, 131072, 131072, 0, false, false, true},
+    {KV_BF16, 1, 1, 131072, 0, true, false, false, true},
+    {KV_BF16, 1, 131072, 131072, 0, false, false, false, true},
+    {KV_BF16, 1, 32768, 524288, 0, false, false},
+    {KV_BF16, 1, 32768, 524288, 0, false, false, false, true},
 };
+
+/* Llama-3.1-8B's (docs/wavelength.md). */
+static const AttnBand bands[] = {{0, 128}, {53, 112}, {273, 96}, {1404, 80}, {14668, 64}, {298614, 48}};
 
 static void check(cudaError_t rc, const char *what)
 {
@@ -140,18 +169,31 @@ static AttnPlan *new_plans(const Case *c)
     uint32_t *list = must(malloc((c->n_listed + 1) * sizeof *list));
     for (uint32_t i = 0; i < c->n_listed; i++) list[i] = 4 + (c->context / 16 - 32) / c->n_listed * i;
     uint32_t *device = device_copy(list, (c->n_listed + 1) * sizeof *list);
+    const AttnBand *device_bands = c->has_bands ? device_copy(bands, sizeof bands) : NULL;
     for (uint32_t h = 0; h < KV_HEADS; h++) {
-        plans[h] = c->n_listed ? (AttnPlan){.sink = 64, .recent = 256, .list = device, .n_list = c->n_listed}
+        plans[h] = c->n_listed ? (AttnPlan){.sink = SINK, .recent = RECENT, .list = device, .n_list = c->n_listed}
                                : (AttnPlan){.recent = PLAN_ALL};
-        if (c->half_streams && h % 2) plans[h].n_list = 0;
+        if (c->half_streams && h % 2)
+            plans[h] = (AttnPlan){.sink = SINK, .recent = c->n_listed ? RECENT : RECENT_PREFILL};
+        plans[h].bands = device_bands;
+        plans[h].n_bands = c->has_bands ? sizeof bands / sizeof *bands : 0;
     }
     free(list);
     return device_copy(plans, sizeof plans);
 }
 
+/* By a row at the end of the context, mean of the heads; with bands as if there were none. */
 static double keys_read(const Case *c)
 {
-    return c->n_listed ? 64 + 256 + (c->half_streams ? 8.0 : 16.0) * c->n_listed : c->context;
+    if (c->n_listed) return SINK + RECENT + (c->half_streams ? 8.0 : 16.0) * c->n_listed;
+    return c->half_streams ? (c->context + SINK + RECENT_PREFILL) / 2.0 : c->context;
+}
+
+/* The same, mean of a prompt's rows that see all before them, or half of the heads of which do. */
+static double keys_of_prompt(const Case *c)
+{
+    double all = c->context - (c->n_rows - 1) / 2.0;
+    return c->half_streams ? (all + SINK + RECENT_PREFILL) / 2 : all;
 }
 
 static float median_graph_usec(cudaGraphExec_t graph, cudaStream_t stream, unsigned n)
@@ -240,7 +282,7 @@ static Setup new_setup(const Case *c)
 static void print_case(const Case *c, const Setup *setup, const char *name, double usec)
 {
     double bytes = keys_read(c) * c->n_seqs * KV_HEADS * setup->sector_bytes / KV_SECTOR_TOKENS;
-    double pairs = c->is_split || c->n_listed ? keys_read(c) : c->context - (c->n_rows - 1) / 2.0;
+    double pairs = c->is_split || c->n_listed ? keys_read(c) : keys_of_prompt(c);
     printf("{\"name\": \"%s\", \"usec\": %.2f, \"bytes\": %.0f, \"flops\": %.0f}\n", name, usec,
            c->is_split ? bytes : 0, 4.0 * HEADS * DIM * pairs * setup->n_rows);
     fflush(stdout);
@@ -293,9 +335,10 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const Case *c = &cases[i];
         char name[120];
-        snprintf(name, sizeof name, "%s %ux%u of %u %s%s%s%s", c->is_split ? "decode" : "prefill", c->n_seqs, c->n_rows,
-                 c->context, kv_type_info(c->type)->name, c->n_listed ? " sparse" : "",
-                 c->half_streams ? ", half streaming" : "", c->is_deterministic ? " deterministic" : "");
+        snprintf(name, sizeof name, "%s %ux%u of %u %s%s%s%s%s", c->is_split ? "decode" : "prefill", c->n_seqs,
+                 c->n_rows, c->context, kv_type_info(c->type)->name, c->n_listed ? " sparse" : "",
+                 c->half_streams ? ", half streaming" : "", c->has_bands ? ", k = 2" : "",
+                 c->is_deterministic ? " deterministic" : "");
         bool is_wanted = argc < 2;
         for (int a = 1; a < argc; a++) is_wanted = is_wanted || strstr(name, argv[a]);
         if (is_wanted) run_case(table, c, name, stream);

@@ -76,5 +76,8 @@ void select_bench(const KernelTable *table)
     bench(table, RIG_MAX_TOKENS - 64, 1, 1, true);
     bench(table, 1 << 17, 8, 8, false);
     bench(table, 1 << 15, 32, 8, false);
-    bench(table, 1 << 13, 1, 1, false);
+    for (uint32_t n_tokens = 1 << 13; n_tokens <= 1 << 15; n_tokens *= 2) {
+        bench(table, n_tokens, 1, 1, false);
+        bench(table, n_tokens, 1, 1, true);
+    }
 }
