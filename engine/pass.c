@@ -200,12 +200,6 @@ bool engine_pass_run(Engine *engine, const WorkItem *item, Error *error)
     return pass->has_logits || run_layers(engine, item, pass) || kernel_failed(engine, error);
 }
 
-/* Of one policy: then their keys are of one class too. */
-static bool same_ranges(const AttnPlan *a, const AttnPlan *b)
-{
-    return a->sink == b->sink && a->recent == b->recent && a->bands == b->bands && a->positions == b->positions;
-}
-
 /* On a device. */
 static bool row_selected(const Engine *engine, const BatchSpan *span, uint32_t row)
 {
@@ -232,7 +226,7 @@ static void count_span(Engine *engine, const BatchSpan *span)
         if (is_served && row_selected(engine, span, row)) continue; /* selector_plan_row has counted it */
         for (size_t i = 0; i < (size_t)shape->n_layers * shape->n_kv_heads; i++) {
             if (shape_layer_window(shape, (uint32_t)(i / shape->n_kv_heads))) continue;
-            if (!last || !same_ranges(last, &plans[i])) {
+            if (!last || !attention_counts_same(last, &plans[i])) {
                 one = (AttentionStats){0};
                 attention_count(&plans[i], span->first_pos + row, &pages[heads[i].class_index].pool->layout, &one);
                 last = &plans[i];

@@ -4,5 +4,12 @@
 #include "engine/select/attention_stats.h"
 #include "kernels/attention/kv_page.h"
 
+/* Plans of one layer's heads, or of one policy, for which a query counts the same: their keys are of one class then. */
+LW_INLINE bool attention_counts_same(const AttnPlan *a, const AttnPlan *b)
+{
+    return a->sink == b->sink && a->recent == b->recent && a->n_list == b->n_list && a->bands == b->bands &&
+           a->positions == b->positions;
+}
+
 /* Adds one query at the position; layout: of the class that keeps the head's keys. */
 void attention_count(const AttnPlan *plan, uint32_t position, const KvLayout *layout, AttentionStats *stats);

@@ -52,8 +52,8 @@ static void count_heads(AttentionStats *stats, const AttnPlan *plans, const Sele
 {
     AttentionStats one = {0};
     for (uint32_t h = 0; h < n_heads; h++) {
-        const AttnPlan *plan = &plans[h], *last = h ? plan - 1 : NULL;
-        if (!last || plan->recent != last->recent || plan->sink != last->sink || plan->n_list != last->n_list) {
+        const AttnPlan *plan = &plans[h];
+        if (!h || !attention_counts_same(plan - 1, plan)) {
             one = (AttentionStats){0};
             attention_count(plan, row->position, &row->classes[heads[h].class_index].pool->layout, &one);
         }
