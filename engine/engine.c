@@ -209,12 +209,14 @@ static bool smooth_weights(Engine *engine, Error *error)
 static bool open_all(Engine *engine, const EngineParams *params, Error *error)
 {
     const BindProgress progress = {engine->device->is_host ? params->progress : NULL, params->progress_arg};
-    return gguf_open(params->model_path, &engine->gguf, error) && family_find(engine->gguf, &engine->family, error) &&
+    if (!gguf_open(params->model_path, &engine->gguf, error)) return false;
+    engine->ahead = gguf_ahead_new(engine->gguf);
+    return family_find(engine->gguf, &engine->family, error) &&
            family_read_shape(engine->family, engine->gguf, &engine->shape, error) &&
            rope_override_apply(params->rope, &engine->shape, error) && set_limits(engine, error) &&
+           open_tokenizer(engine, error) && open_chat_template(engine, error) &&
            weights_bind(engine->family, &engine->shape, engine->gguf, progress, &engine->weights, error) &&
-           smooth_weights(engine, error) && open_tokenizer(engine, error) && open_chat_template(engine, error) &&
-           open_memory(engine, error);
+           smooth_weights(engine, error) && open_memory(engine, error);
 }
 
 static bool open_once(const EngineParams *params, Engine **ret_engine, uint32_t *ret_fitting_context, Error *error)
@@ -262,6 +264,7 @@ void engine_close(Engine *engine)
     chat_template_free(engine->chat_template);
     tok_free(engine->tokenizer);
     weights_done(&engine->weights);
+    gguf_ahead_free(engine->ahead);
     gguf_close(engine->gguf);
     free(engine);
 }

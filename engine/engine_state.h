@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "engine/kv/kv_seq.h"
 #include "engine/model/block.h"
+#include "engine/model/gguf_ahead.h"
 #include "engine/select/presets.h"
 #include "engine/select/roles.h"
 #include "engine/select/selector.h"
@@ -65,6 +66,7 @@ struct Engine {
     EngineParams
         params; /* with the defaults filled in; pointers in it but for kernels are not used after engine_open */
     Gguf *gguf;
+    GgufAhead *ahead;
     const ModelFamily *family;
     ModelShape shape;
     ModelWeights weights;

@@ -19,6 +19,7 @@ typedef struct GgufPart {
 /* Takes base, n_bytes and path; on failure the tables are for gguf_part_done like the rest. */
 LW_CHECK bool gguf_part_parse(GgufPart *part, Error *error);
 void gguf_part_done(GgufPart *part);
+const GgufPart *gguf_part(const Gguf *gguf, uint32_t i);
 const GgufKv *gguf_part_find(const GgufPart *part, const char *key); /* NULL: absent */
 
 /* A key's value as u32; the error names path. */

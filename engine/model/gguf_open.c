@@ -312,6 +312,11 @@ uint32_t gguf_n_parts(const Gguf *gguf)
     return gguf->n_parts;
 }
 
+const GgufPart *gguf_part(const Gguf *gguf, uint32_t i)
+{
+    return &gguf->parts[i];
+}
+
 const char *gguf_part_path(const Gguf *gguf, uint32_t part)
 {
     return gguf->parts[part].path;
