@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a forward pass needs: plain data, filled by scheduler/batch_build, read by the engine. */
 #pragma once
+#include "kernels/sample/digest.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,6 +23,9 @@ typedef struct Batch {
     uint32_t n_rows;
     const BatchSpan *spans; /* cover the rows in order; a sequence is in one of them */
     uint32_t n_spans;
+    /* [n_spans] of engine_step where each span is one row: digests may come in place of rows (engine_digest); NULL:
+     * rows come. */
+    const DigestAsk *asks;
 } Batch;
 
 /*

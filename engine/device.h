@@ -29,6 +29,7 @@ typedef struct DeviceOps {
     void (*close)(Device *device);
     size_t (*matmul_scratch)(uint32_t n_tokens, uint32_t n_cols);
     size_t (*attend_scratch)(const AttendNeed *need);
+    size_t (*digest_scratch)(uint32_t max_rows, uint32_t n_vocab); /* of a device */
     /* Fences: fence(i) marks the place that work has come to, wait(i) waits until that place is reached. */
     bool (*fence)(Device *device, uint32_t i);
     bool (*wait)(Device *device, uint32_t i);

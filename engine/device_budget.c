@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/device_budget.h"
 
+#include "engine/device_logits.h"
 #include "engine/device_step.h"
 #include "engine/kv/kv_budget.h"
 
@@ -52,7 +53,7 @@ static bool measure_fixed(const Engine *engine, Fixed *ret, Error *error)
     if (!device_weights_bytes(&engine->shape, &engine->weights, &ret->weights, error) ||
         !buffers_device_bytes(engine, &ret->buffers, error))
         return false;
-    ret->buffers += device_step_bytes(engine);
+    ret->buffers += device_step_bytes(engine) + device_logits_bytes(engine);
     ret->buffers += kv_seqs_device_bytes(&engine->classes, engine->params.context, engine->params.max_sequences);
     ret->buffers += engine_lists_device_bytes(engine);
     return true;

@@ -42,8 +42,9 @@ struct DeviceStep {
     DeviceGraph *graphs[N_KINDS][N_SIZES];
     /* Until a graph is made: one sets up what a first launch does, more after a failure. */
     uint32_t plain_runs[N_KINDS][N_SIZES];
-    uint64_t due_layers; /* Piece.due_layers of the packet that was put together last */
-    uint64_t due[N_DUE]; /* [n_due] the same of each kind */
+    const DigestAsk *asks; /* of the step that ran last, in its place */
+    uint64_t due_layers;   /* Piece.due_layers of the packet that was put together last */
+    uint64_t due[N_DUE];   /* [n_due] the same of each kind */
     uint32_t n_due;
 };
 
@@ -53,14 +54,15 @@ struct DeviceStep {
 typedef struct PacketShape {
     size_t n_rows, n_spans, n_layers;
     size_t n_plans; /* of one span, where spans select: plans of their own; 0: none does */
+    size_t n_asks;
 } PacketShape;
 
 /*
  * Where its parts begin; ids come first. Views: [n_spans, KV_MAX_CLASSES]; spans and jobs: [n_layers, n_spans]; plans:
- * [n_spans, n_plans].
+ * [n_spans, n_plans]; asks: [n_asks].
  */
 typedef struct Packet {
-    size_t positions, views, spans, jobs, plans, bytes;
+    size_t positions, views, spans, jobs, plans, asks, bytes;
     size_t n_plans;
 } Packet;
 
@@ -75,7 +77,8 @@ static Packet packet_of(PacketShape shape)
     at.positions = aligned(shape.n_rows * sizeof(uint32_t));
     at.views = at.positions + aligned(shape.n_rows * sizeof(uint32_t));
     at.spans = at.views + aligned(shape.n_spans * KV_MAX_CLASSES * sizeof(KvPages));
-    at.bytes = at.spans + shape.n_layers * shape.n_spans * sizeof(KvSpan);
+    at.asks = aligned(at.spans + shape.n_layers * shape.n_spans * sizeof(KvSpan));
+    at.jobs = at.bytes = at.asks + shape.n_asks * sizeof(DigestAsk);
     if (!shape.n_plans) return at;
     at.jobs = aligned(at.bytes);
     at.plans = at.jobs + aligned(shape.n_layers * shape.n_spans * sizeof(SelectJob));
@@ -272,7 +275,8 @@ static Packet packet_of_step(const Engine *engine, uint32_t n_rows, bool selects
 {
     const uint32_t n_layers = engine->shape.n_layers;
     size_t n_plans = selects ? (size_t)n_layers * engine->shape.n_kv_heads : 0;
-    return packet_of((PacketShape){.n_rows = n_rows, .n_spans = n_rows, .n_layers = n_layers, .n_plans = n_plans});
+    return packet_of(
+        (PacketShape){.n_rows = n_rows, .n_spans = n_rows, .n_layers = n_layers, .n_plans = n_plans, .n_asks = n_rows});
 }
 
 static Piece piece_of_step(const Engine *engine, uint32_t n_rows, uint32_t kind)
@@ -328,6 +332,9 @@ static bool put_step(Engine *engine, const Pass *pass, uint32_t n_rows, bool sel
     memset(packet, 0, at.views); /* rows behind the last one are token 0 at position 0 */
     memcpy(packet, pass->tokens, pass->n_rows * sizeof *pass->tokens);
     memcpy(packet + at.positions, pass->positions, pass->n_rows * sizeof *pass->positions);
+    memset(packet + at.asks, 0, n_rows * sizeof *pass->asks);
+    if (pass->asks) memcpy(packet + at.asks, pass->asks, pass->n_rows * sizeof *pass->asks);
+    engine->step->asks = (const DigestAsk *)(const void *)(engine->step->place + at.asks);
     return put_spans(engine, packet, &at, pass->n_spans, &range) && packet_send(engine, packet, at.bytes);
 }
 
@@ -402,7 +409,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static uint32_t max_step_rows(const Engine *engine)
+uint32_t device_step_max_rows(const Engine *engine)
 {
     const EngineParams *p = &engine->params;
     return least(least(p->max_sequences, p->max_batch_rows), least(p->max_logit_rows, sizes[N_SIZES - 1]));
@@ -412,11 +419,12 @@ static Sizes measure(const Engine *engine)
 {
     const ModelShape *s = &engine->shape;
     const EngineParams *p = &engine->params;
-    uint64_t n_heads = (uint64_t)s->n_layers * s->n_kv_heads, rows = max_step_rows(engine);
+    uint64_t n_heads = (uint64_t)s->n_layers * s->n_kv_heads, rows = device_step_max_rows(engine);
     const PacketShape packet = {.n_rows = p->max_batch_rows,
                                 .n_spans = p->max_sequences,
                                 .n_layers = s->n_layers,
-                                .n_plans = engine->max_list ? n_heads : 0};
+                                .n_plans = engine->max_list ? n_heads : 0,
+                                .n_asks = rows};
     Sizes bytes = {.packet = aligned(packet_of(packet).bytes),
                    .plans = aligned(POLICY_MAX_SLOTS * N_ROW_KINDS * n_heads * sizeof(AttnPlan)),
                    .heads = aligned(POLICY_MAX_SLOTS * n_heads * sizeof(KvHead)),
@@ -447,6 +455,11 @@ static void place_parts(DeviceStep *step, const Sizes *bytes)
     if (bytes->window_table) step->pass.window_cos_sin = (float *)(void *)((char *)step->pass.cos_sin + bytes->table);
 }
 
+const DigestAsk *device_step_asks(const Engine *engine)
+{
+    return engine->step->asks;
+}
+
 bool device_step_policy(Engine *engine, uint32_t slot)
 {
     DeviceStep *step = engine->step;
@@ -467,27 +480,20 @@ static bool send_tables(Engine *engine)
     return true;
 }
 
-static uint64_t logits_bytes(const Engine *engine)
-{
-    return (uint64_t)engine->params.max_logit_rows * engine->shape.n_vocab * sizeof(float);
-}
-
 bool device_step_new(Engine *engine, Error *error)
 {
     Device *device = engine->device;
     const Sizes bytes = measure(engine);
     DeviceStep *step = engine->step = calloc(1, sizeof *step);
-    engine->host_logits = NULL;
     if (!step) return error_set(error, ERR_NO_MEMORY, "no memory for the steps of a device");
-    step->max_rows = max_step_rows(engine);
+    step->max_rows = device_step_max_rows(engine);
     for (uint32_t kind = 0; kind < N_KINDS; kind++)
         for (uint32_t i = 0; i < N_SIZES; i++) step->plain_runs[kind][i] = 1;
     step->packet_bytes = bytes.packet;
     step->bytes = sum(&bytes);
     step->packets = device->ops->pin(device, DEVICE_FENCES * bytes.packet);
-    engine->host_logits = device->ops->pin(device, logits_bytes(engine));
     step->memory = device->ops->alloc(device, step->bytes);
-    if (!step->packets || !engine->host_logits || !step->memory)
+    if (!step->packets || !step->memory)
         return error_set(error, ERR_NO_MEMORY, "no memory that %s and the host share for the steps", device->name);
     place_parts(step, &bytes);
     return send_tables(engine) || error_set(error, ERR_DEVICE, "%s failed", device->name);
@@ -501,7 +507,6 @@ void device_step_free(Engine *engine)
     for (uint32_t kind = 0; kind < N_KINDS; kind++)
         for (uint32_t i = 0; i < N_SIZES; i++) device->ops->graph_free(step->graphs[kind][i]);
     device->ops->unpin(device, step->packets, DEVICE_FENCES * step->packet_bytes);
-    device->ops->unpin(device, engine->host_logits, logits_bytes(engine));
     device->ops->free(device, step->memory, step->bytes);
     free(step);
     engine->step = NULL;

@@ -24,6 +24,11 @@ LW_CHECK bool device_step_rows(Engine *engine, const Pass *pass, const uint32_t 
 LW_CHECK bool device_step_piece(Engine *engine, uint32_t n_spans, uint32_t first_layer, uint32_t n_layers,
                                 Piece *ret_piece);
 
+/* Rows of a step at most. */
+uint32_t device_step_max_rows(const Engine *engine);
+/* Where the device has what the rows of the step that ran last ask for. */
+const DigestAsk *device_step_asks(const Engine *engine);
+
 /* May the batch run as a step? Then device_step_run takes it from its tokens to engine->logits. */
 bool device_step_takes(const Engine *engine, const Batch *batch);
 LW_CHECK bool device_step_run(Engine *engine, const Pass *pass);

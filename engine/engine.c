@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/device_budget.h"
+#include "engine/device_logits.h"
 #include "engine/device_step.h"
 #include "engine/eval/policy_spec.h"
 #include "engine/model/smooth.h"
@@ -196,7 +197,8 @@ static bool open_memory(Engine *engine, Error *error)
                                      .max_list = engine->max_list,
                                      .n_channels = scan_bounds_width(&turns, engine->shape.head_dim)};
     return kv_seqs_new(&seqs, &engine->seqs, error) && selector_new(&selector, &engine->selector, error) &&
-           buffers_new(engine, error) && (device->is_host || device_step_new(engine, error));
+           buffers_new(engine, error) &&
+           (device->is_host || (device_step_new(engine, error) && device_logits_new(engine, error)));
 }
 
 /* Where a scale has 16 steps for all channels of a key. */
@@ -254,6 +256,7 @@ void engine_close(Engine *engine)
     device_use(engine->device);
     threads_free(engine->stream.pool);
     device_step_free(engine);
+    device_logits_free(engine);
     buffers_free(engine);
     selector_free(engine->selector);
     kv_seqs_free(engine->seqs);
@@ -336,6 +339,7 @@ EngineMemory engine_memory(const Engine *engine)
         return (EngineMemory){.weights = gguf_file_bytes(engine->gguf), .buffers = engine->slab_bytes};
     return (EngineMemory){.weights = engine->on_device.bytes,
                           .buffers = engine->device_slab_bytes + device_step_bytes(engine) +
+                                     device_logits_bytes(engine) +
                                      kv_seqs_device_bytes(&engine->classes, p->context, p->max_sequences) +
                                      engine_lists_device_bytes(engine)};
 }

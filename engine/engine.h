@@ -134,7 +134,7 @@ void engine_pages_unref(Engine *engine, const PageSet *set);
 
 /* The classes of a policy, in PageSet order: [*ret_n <= KV_MAX_CLASSES], static. */
 const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, uint32_t *ret_n);
-PolicyId engine_default_policy(const Engine *engine);        /* of who does not choose one */
+PolicyId engine_default_policy(const Engine *engine); /* of who does not choose one */
 /* Prompts that the default is certified for: of at most so many tokens, and of at least so many; 0: any. */
 uint32_t engine_certified_tokens(const Engine *engine);
 uint32_t engine_certified_from(const Engine *engine);
@@ -176,6 +176,14 @@ void engine_pass_drop(Engine *engine, PassId pass);
  * logits. After an error nothing has changed.
  */
 LW_CHECK bool engine_step(Engine *engine, const Batch *batch, float **ret_logits, Error *error);
+/*
+ * Whether a step can bring digests; what it has brought of a row that asks for one, and the digest's list, until the
+ * next pass ends: NULL: the row itself is among its logits.
+ */
+bool engine_makes_digests(const Engine *engine);
+const RowDigest *engine_digest(const Engine *engine, uint32_t row, const DigestItem **ret_items);
+/* Rows of the last step that came as digests: they are among its logits now. */
+LW_CHECK bool engine_bring_rows(Engine *engine, const uint32_t *rows, uint32_t n, Error *error);
 
 /*
  * Appends n tokens whose keys and values are random numbers, through the kernels that store and close pages: a depth to

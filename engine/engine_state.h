@@ -12,6 +12,7 @@
 #include "engine/select/wavelength.h"
 
 typedef struct DeviceStep DeviceStep;
+typedef struct DeviceLogits DeviceLogits;
 
 #define N_ROW_KINDS 2 /* of RowKind */
 #define SEQ_NONE UINT32_MAX
@@ -23,10 +24,11 @@ typedef struct Pass {
     bool is_step;    /* on a device: one row of each sequence, to run as a whole with its logits (device_step.h) */
     bool has_logits; /* it has */
     uint32_t n_rows, n_spans;
-    BatchSpan *spans;    /* [max_sequences]; seq is SEQ_NONE where it was closed */
-    uint32_t *rows_done; /* [n_layers] */
-    uint32_t *tokens;    /* [max_batch_rows] */
-    uint32_t *positions; /* [max_batch_rows] */
+    const DigestAsk *asks; /* [n_rows] of a step, while it runs; NULL: none */
+    BatchSpan *spans;      /* [max_sequences]; seq is SEQ_NONE where it was closed */
+    uint32_t *rows_done;   /* [n_layers] */
+    uint32_t *tokens;      /* [max_batch_rows] */
+    uint32_t *positions;   /* [max_batch_rows] */
     /* Where the engine computes. */
     float *x;              /* [max_batch_rows, n_embd] */
     float *cos_sin;        /* [max_batch_rows, rope_dim / 2, 2] */
@@ -79,6 +81,7 @@ struct Engine {
     DeviceWeights on_device;         /* nothing where the host computes */
     const ModelWeights *run_weights; /* what the kernels read: weights, or on_device.weights */
     DeviceStep *step;                /* NULL where the host computes */
+    DeviceLogits *device_logits;     /* the same */
     const KernelTable *kernels;
     Stream stream;
     Arena arena;                         /* of policies that were read from files */
@@ -160,8 +163,8 @@ LW_CHECK bool forward_bounds(const Engine *engine, const Piece *piece, uint32_t 
 LW_CHECK bool forward_store(const Engine *engine, const Piece *piece, uint32_t layer);
 /* x: [n_rows, n_embd] of the residual stream; into engine->logits. */
 LW_CHECK bool forward_output(const Engine *engine, const float *x, uint32_t n_rows);
-/* Of the rows that want them, into engine->host_logits. */
-LW_CHECK bool forward_logits(const Engine *engine, const Pass *pass);
+/* Of the rows that want them, into engine->host_logits, or their digests. */
+LW_CHECK bool forward_logits(Engine *engine, const Pass *pass);
 
 /* Rows with logits of a span: the last ones. */
 static inline uint32_t span_logit_rows(const BatchSpan *span)

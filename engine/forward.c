@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/device_logits.h"
 #include "engine/device_step.h"
 #include "engine/engine_state.h"
 
@@ -208,15 +209,12 @@ static bool gather_hidden(const Engine *engine, const Pass *pass, uint32_t *ret_
     return true;
 }
 
-bool forward_logits(const Engine *engine, const Pass *pass)
+bool forward_logits(Engine *engine, const Pass *pass)
 {
     uint32_t n_rows = pass->n_rows;
     if (!pass->has_logits) {
         if (!gather_hidden(engine, pass, &n_rows)) return false;
         if (n_rows && !forward_output(engine, engine->hidden, n_rows)) return false;
     }
-    if (!engine->step || !n_rows) return true;
-    return device_copy(engine->device, engine->host_logits, engine->logits,
-                       (size_t)n_rows * engine->shape.n_vocab * sizeof(float)) &&
-           device_sync(engine->device);
+    return !engine->step || device_logits_bring(engine, pass, n_rows);
 }

@@ -103,6 +103,7 @@ static bool begin_pass(Engine *engine, const Batch *batch, bool is_step, PassId 
     memcpy(pass->spans, batch->spans, batch->n_spans * sizeof *pass->spans);
     pass->is_step = is_step && engine->step && device_step_takes(engine, batch);
     pass->has_logits = false;
+    pass->asks = pass->is_step ? batch->asks : NULL;
     memcpy(pass->tokens, batch->tokens, batch->n_rows * sizeof *pass->tokens);
     memset(pass->rows_done, 0, engine->shape.n_layers * sizeof *pass->rows_done);
     for (uint32_t i = 0; i < batch->n_spans; i++)

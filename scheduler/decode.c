@@ -19,10 +19,25 @@ static uint32_t gather(Sched *sched)
     return n;
 }
 
+/* Digests of the rows that need not be seen whole: few bytes of them leave a device. */
+static const DigestAsk *ask(Sched *sched, uint32_t n)
+{
+    if (!engine_makes_digests(sched->params.engine)) return NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        DigestAsk none = {0};
+        sched->asks[i] = none;
+        if (!sched->is_audited[i] && sequence_may_pick_early(sched->decoding[i]) &&
+            !sequence_ask(sched->decoding[i], &sched->asks[i]))
+            sched->asks[i] = none;
+    }
+    return sched->asks;
+}
+
 typedef struct EarlyPicks {
     Sched *sched;
     float *logits; /* [n_decoding, n_vocab] */
     size_t n_vocab;
+    bool are_rows; /* all of them are rows, whatever was asked for */
 } EarlyPicks;
 
 static void pick_early(void *arg, uint32_t worker, size_t first, size_t end)
@@ -31,19 +46,41 @@ static void pick_early(void *arg, uint32_t worker, size_t first, size_t end)
     Sched *sched = picks->sched;
     for (size_t k = first; k < end; k++) {
         uint32_t i = sched->early[k];
-        sequence_pick_early(sched->decoding[i], sched->spaces[worker], picks->logits + i * picks->n_vocab);
+        const DigestItem *items = NULL;
+        const RowDigest *digest = picks->are_rows ? NULL : engine_digest(sched->params.engine, i, &items);
+        sequence_pick_early(sched->decoding[i], sched->spaces[worker], picks->logits + i * picks->n_vocab, digest,
+                            items);
     }
 }
 
-/* A row takes up to a millisecond, so those that depend on nothing else are shared out; one of them needs nobody. */
-static void pick_together(Sched *sched, uint32_t n, float *logits)
+static void pick_each(Sched *sched, uint32_t n, EarlyPicks *picks)
 {
-    EarlyPicks picks = {sched, logits, tok_n_vocab(sched->tools.tokenizer)};
-    uint32_t n_early = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (!sched->is_audited[i] && sequence_may_pick_early(sched->decoding[i], &sched->tools))
-            sched->early[n_early++] = i;
-    if (n_early > 1) engine_each(sched->params.engine, n_early, pick_early, &picks);
+    if (n > 1)
+        engine_each(sched->params.engine, n, pick_early, picks);
+    else
+        pick_early(picks, 0, 0, n);
+}
+
+/* A row takes up to a millisecond, so those that depend on nothing else are shared out. */
+static bool pick_together(Sched *sched, uint32_t n, float *logits, Error *error)
+{
+    EarlyPicks picks = {sched, logits, tok_n_vocab(sched->tools.tokenizer), false};
+    const DigestItem *items;
+    uint32_t n_early = 0, n_rows = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (sched->is_audited[i] || !sequence_may_pick_early(sched->decoding[i])) continue;
+        sched->stats.digested_rows += engine_digest(sched->params.engine, i, &items) != NULL;
+        sched->early[n_early++] = i;
+    }
+    pick_each(sched, n_early, &picks);
+    for (uint32_t k = 0; k < n_early; k++)
+        if (sched->decoding[sched->early[k]]->early.wants_row) sched->early[n_rows++] = sched->early[k];
+    if (n_rows == 0) return true;
+    sched->stats.digested_rows -= n_rows;
+    picks.are_rows = true;
+    if (!engine_bring_rows(sched->params.engine, sched->early, n_rows, error)) return false;
+    pick_each(sched, n_rows, &picks);
+    return true;
 }
 
 void decode_step(Sched *sched)
@@ -60,9 +97,10 @@ void decode_step(Sched *sched)
     Error error;
     float *logits = NULL;
     audit_begin(sched, n);
-    bool ok = engine_step(sched->params.engine, &sched->build.batch, &logits, &error);
+    sched->build.batch.asks = ask(sched, n);
+    bool ok = engine_step(sched->params.engine, &sched->build.batch, &logits, &error) &&
+              pick_together(sched, n, logits, &error);
     uint32_t n_vocab = tok_n_vocab(sched->tools.tokenizer);
-    if (ok) pick_together(sched, n, logits);
     for (uint32_t i = 0; i < n; i++) {
         Sequence *sequence = sched->decoding[i];
         if (sequence->state != SEQUENCE_RUNNING) continue; /* another choice of its request failed */

@@ -166,6 +166,7 @@ typedef struct EngineStats {
     uint64_t prefix_queried_tokens, prefix_hit_tokens;       /* of prompts, when they started */
     uint64_t prefill_steps, prefill_usec, prefill_rows;      /* work items, their time; rows of finished passes */
     uint64_t decode_steps, decode_usec, decode_rows;
+    uint64_t digested_rows;    /* of decode_rows: their logits stayed on the device */
     uint32_t running, waiting; /* sequences: each choice of a request that has begun counts by itself */
     uint64_t kv_bytes_used, kv_bytes_total, kv_tokens_used, kv_tokens_total, swap_bytes;
     uint64_t kv_bytes_idle; /* of those used: what the prefix cache gives up as soon as it is wanted */

@@ -44,13 +44,14 @@ static bool take_memory(Sched *sched, Error *error)
     sched->running = calloc(sched->max_running, sizeof *sched->running);
     sched->decoding = calloc(sched->max_running, sizeof *sched->decoding);
     sched->early = calloc(sched->max_running, sizeof *sched->early);
+    sched->asks = calloc(sched->max_running, sizeof *sched->asks);
     sched->passes = calloc(sched->n_passes, sizeof *sched->passes);
     sched->row = calloc(tok_n_vocab(sched->tools.tokenizer), sizeof *sched->row);
     sched->is_audited = calloc(sched->max_running, sizeof *sched->is_audited);
     sched->audit_rows =
         calloc((size_t)sched->max_running * tok_n_vocab(sched->tools.tokenizer), sizeof *sched->audit_rows);
-    bool ok = sched->active && sched->running && sched->decoding && sched->early && sched->passes && sched->row &&
-              sched->is_audited && sched->audit_rows;
+    bool ok = sched->active && sched->running && sched->decoding && sched->early && sched->asks && sched->passes &&
+              sched->row && sched->is_audited && sched->audit_rows;
     for (uint32_t i = 0; ok && i < sched->n_passes; i++) {
         sched->passes[i].members = calloc(sched->max_running, sizeof *sched->passes[i].members);
         ok = sched->passes[i].members != NULL;
@@ -94,9 +95,7 @@ bool sched_new(const SchedParams *params, Sched **ret_sched, Error *error)
                                    .tokenizer = tokenizer,
                                    .clock_usec = params->clock_usec,
                                    .stats = &sched->stats};
-    if (!take_memory(sched, error) ||
-        !make_spaces(sched, tokenizer, error) ||
-        !find_end_ids(sched, tokenizer, error) ||
+    if (!take_memory(sched, error) || !make_spaces(sched, tokenizer, error) || !find_end_ids(sched, tokenizer, error) ||
         !batch_build_init(&sched->build, max_rows, sched->max_running, error)) {
         sched_free(sched);
         return false;
@@ -117,6 +116,7 @@ void sched_free(Sched *sched)
     for (uint32_t i = 0; i < sched->n_spaces; i++) sampler_space_free(sched->spaces[i]);
     free(sched->spaces);
     free(sched->early);
+    free(sched->asks);
     free(sched->end_ids);
     free(sched->row);
     free(sched->audit_rows);

@@ -50,6 +50,7 @@ struct Sched {
     BatchBuild build;
     Sequence **decoding;   /* [max_running] of this step */
     uint32_t *early;       /* [max_running] of decoding: whose token is picked before its turn */
+    DigestAsk *asks;       /* [max_running] of decoding */
     SamplerSpace **spaces; /* [n_spaces] one for each thread of the engine; the first is tools.space */
     uint32_t n_spaces;
     Pass *passes; /* [n_passes] of prefill */

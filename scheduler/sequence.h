@@ -39,6 +39,7 @@ typedef struct SequenceTools {
 /* A token that was picked before its sequence's turn. */
 typedef struct EarlyPick {
     bool is_there, ok;
+    bool wants_row; /* it was to be, but what came of the row was not enough */
     SampleResult sample;
     Error error; /* when not ok */
 } EarlyPick;
@@ -108,11 +109,15 @@ LW_CHECK bool sequence_advance(Sequence *sequence, const SequenceTools *tools, u
  */
 LW_CHECK bool sequence_sample(Sequence *sequence, const SequenceTools *tools, float *logits, Error *error);
 /*
- * Does its next token depend on nothing but the row of its last token? Then it may be picked before sequence_advance,
- * which takes it; on any thread, in the thread's own space, one thread a sequence.
+ * Does the next token of one that decodes depend on nothing but the row of its last token? Then it may be picked before
+ * sequence_advance, which takes it; on any thread, in the thread's own space, one thread a sequence.
  */
-bool sequence_may_pick_early(const Sequence *sequence, const SequenceTools *tools);
-void sequence_pick_early(Sequence *sequence, SamplerSpace *space, float *logits);
+bool sequence_may_pick_early(const Sequence *sequence);
+/* May it be picked of the row's digest? Then what must be asked for. */
+bool sequence_ask(Sequence *sequence, DigestAsk *ret_ask);
+/* digest NULL: of the row. With one and its list the row is not looked at; they may turn out not to be enough. */
+void sequence_pick_early(Sequence *sequence, SamplerSpace *space, float *logits, const RowDigest *digest,
+                         const DigestItem *items);
 void sequence_post(Sequence *sequence, Event event);
 /* The choice is over: its pages go to the prefix cache. */
 void sequence_finish(Sequence *sequence, const SequenceTools *tools, FinishReason finish);

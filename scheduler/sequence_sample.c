@@ -40,30 +40,48 @@ static bool force(Sequence *sequence, const float *logits, uint32_t id, SampleRe
 }
 
 /* words NULL: all ids, but an end too early. A mask knows itself what ends an answer, and when it may. */
-static bool pick(Sequence *sequence, const uint64_t *words, float *logits, SampleResult *ret_sample, Error *error)
+static void restrict_to(Sequence *sequence, const uint64_t *words)
 {
-    const Request *request = sequence->job->request;
     const Answer *answer = &sequence->answer;
     sampler_ban(sequence->sampler, answer->enders, words || answer_may_end(answer) ? 0 : answer->n_enders);
     sampler_allow(sequence->sampler, words);
+}
+
+static bool pick(Sequence *sequence, const uint64_t *words, float *logits, SampleResult *ret_sample, Error *error)
+{
+    const Request *request = sequence->job->request;
+    restrict_to(sequence, words);
     return sampler_pick(sequence->sampler, logits, request->want_logprobs, request->n_top_logprobs, ret_sample, error);
 }
 
-bool sequence_may_pick_early(const Sequence *sequence, const SequenceTools *tools)
+bool sequence_may_pick_early(const Sequence *sequence)
 {
-    const Request *request = sequence->job->request;
     uint32_t id;
-    return sequence->n_tokens > request->n_prompt &&
-           engine_seq_tokens(tools->engine, sequence->seq) == sequence->n_tokens && !sequence->guide.matcher &&
+    return sequence->n_tokens > sequence->job->request->n_prompt && !sequence->guide.matcher &&
            !answer_ends_reasoning(&sequence->answer, &id);
 }
 
-void sequence_pick_early(Sequence *sequence, SamplerSpace *space, float *logits)
+bool sequence_ask(Sequence *sequence, DigestAsk *ret_ask)
 {
+    const Request *request = sequence->job->request;
+    restrict_to(sequence, NULL);
+    return sampler_ask(sequence->sampler, request->want_logprobs, request->n_top_logprobs, ret_ask);
+}
+
+void sequence_pick_early(Sequence *sequence, SamplerSpace *space, float *logits, const RowDigest *digest,
+                         const DigestItem *items)
+{
+    const Request *request = sequence->job->request;
     EarlyPick *early = &sequence->early;
+    bool is_enough = true;
     sampler_use_space(sequence->sampler, space);
-    early->is_there = true;
-    early->ok = pick(sequence, NULL, logits, &early->sample, &early->error);
+    if (digest)
+        early->ok = sampler_pick_digest(sequence->sampler, digest, items, request->want_logprobs,
+                                        request->n_top_logprobs, &early->sample, &is_enough, &early->error);
+    else
+        early->ok = pick(sequence, NULL, logits, &early->sample, &early->error);
+    early->is_there = is_enough;
+    early->wants_row = !is_enough;
 }
 
 static bool take_early(EarlyPick *early, SampleResult *ret_sample, Error *error)

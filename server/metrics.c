@@ -214,6 +214,9 @@ static void write_phases(Page *page, const EngineStats *engine)
     head(page, "longwave_step_rows_total", "counter", "Tokens that went through the layers, by phase.");
     labelled(page, "longwave_step_rows_total", "phase", "prefill", (double)engine->prefill_rows);
     labelled(page, "longwave_step_rows_total", "phase", "decode", (double)engine->decode_rows);
+    single(page, "longwave_digested_rows_total", "counter",
+           "Decoded rows of which a device has told what sampling needs, without their logits.",
+           (double)engine->digested_rows);
 }
 
 static void write_infos(Page *page)

@@ -90,6 +90,7 @@ static void fill_logprobs(const Sampler *sampler, const RowDigest *digest, const
 bool sampler_pick_digest(Sampler *sampler, const RowDigest *digest, const DigestItem *items, bool want_logprob,
                          uint32_t n_top, SampleResult *ret_result, bool *ret_is_enough, Error *error)
 {
+    *ret_is_enough = true;
     if (!row_check(digest->is_bad, digest->max, error)) return false;
     const bool is_greedy = sampler->params.temperature == 0, cuts = !is_greedy && kind_of_cuts(sampler) == STAGE_CUTS;
     const uint32_t most_top = least_u32(n_top, least_u32(SAMPLE_MAX_TOP, sampler->space->n_vocab));

@@ -58,14 +58,15 @@ static bool fill_sequences(const BatchBench *bench, SeqId *seqs, uint32_t *ret_n
     return true;
 }
 
-static bool time_decoding(const BatchBench *bench, const SeqId *seqs, BatchSpan *spans, double *ret_usec, Error *error)
+static bool time_decoding(const BatchBench *bench, const SeqId *seqs, BatchSpan *spans, const DigestAsk *asks,
+                          double *ret_usec, Error *error)
 {
     uint64_t begin_usec = clock_now_usec();
     for (uint32_t step = 0; step < bench->n_steps; step++) {
         float *logits;
         for (uint32_t i = 0; i < bench->n_sequences; i++)
             spans[i] = (BatchSpan){seqs[i], i, 1, bench->depth + step, LOGITS_LAST, ROWS_DECODE};
-        const Batch batch = {bench->tokens + step, bench->n_sequences, spans, bench->n_sequences};
+        const Batch batch = {bench->tokens + step, bench->n_sequences, spans, bench->n_sequences, asks};
         if (!engine_forward(bench->engine, &batch, &logits, error)) return false;
     }
     *ret_usec = (double)(clock_now_usec() - begin_usec) + 1e-3;
@@ -73,11 +74,12 @@ static bool time_decoding(const BatchBench *bench, const SeqId *seqs, BatchSpan 
 }
 
 /* One run, in new sequences. */
-static bool run_once(const BatchBench *bench, SeqId *seqs, BatchSpan *spans, double *ret_rate, Error *error)
+static bool run_once(const BatchBench *bench, SeqId *seqs, BatchSpan *spans, const DigestAsk *asks, double *ret_rate,
+                     Error *error)
 {
     uint32_t n_open = 0;
     double usec = 0;
-    bool ok = fill_sequences(bench, seqs, &n_open, error) && time_decoding(bench, seqs, spans, &usec, error);
+    bool ok = fill_sequences(bench, seqs, &n_open, error) && time_decoding(bench, seqs, spans, asks, &usec, error);
     for (uint32_t i = 0; i < n_open; i++) engine_seq_close(bench->engine, seqs[i]);
     *ret_rate = 1e6 * bench->n_sequences * bench->n_steps / (usec > 0 ? usec : 1);
     return ok;
@@ -87,13 +89,16 @@ bool bench_batch(const BatchBench *bench, BenchSpread *ret_rates, Error *error)
 {
     SeqId *seqs = calloc(bench->n_sequences, sizeof *seqs);
     BatchSpan *spans = calloc(bench->n_sequences, sizeof *spans);
+    DigestAsk *asks = calloc(bench->n_sequences, sizeof *asks);
     double *rates = calloc(bench->n_repetitions, sizeof *rates), unused;
-    bool ok = seqs && spans && rates;
+    bool ok = seqs && spans && asks && rates;
+    for (uint32_t i = 0; asks && i < bench->n_sequences; i++) asks[i].is_wanted = true;
     if (!ok) error_set(error, ERR_NO_MEMORY, "no memory for %u sequences", bench->n_sequences);
-    ok = ok && run_once(bench, seqs, spans, &unused, error);
-    for (uint32_t i = 0; ok && i < bench->n_repetitions; i++) ok = run_once(bench, seqs, spans, &rates[i], error);
+    ok = ok && run_once(bench, seqs, spans, asks, &unused, error);
+    for (uint32_t i = 0; ok && i < bench->n_repetitions; i++) ok = run_once(bench, seqs, spans, asks, &rates[i], error);
     if (ok) *ret_rates = bench_spread(rates, bench->n_repetitions);
     free(rates);
+    free(asks);
     free(spans);
     free(seqs);
     return ok;

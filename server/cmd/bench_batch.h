@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast several sequences are decoded together, and what the matrix products alone would allow. One thread. */
+/* How fast several sequences are decoded together, greedily where a device tells the best tokens, and what the matrix
+ * products alone would allow. One thread. */
 #pragma once
 #include "engine/engine.h"
 #include "server/cmd/bench.h"

@@ -214,12 +214,14 @@ static bool make_tokens(ModelBench *bench, Error *error)
 
 bool bench_run_until(Engine *engine, SeqId seq, const uint32_t *tokens, uint32_t end, RowKind kind, Error *error)
 {
+    const DigestAsk greedy = {.is_wanted = true};
     uint32_t chunk = kind == ROWS_DECODE ? 1 : engine_max_batch_rows(engine);
     for (uint32_t at; (at = engine_seq_tokens(engine, seq)) < end;) {
         uint32_t n = end - at < chunk ? end - at : chunk;
         const BatchSpan span = {seq, 0, n, at, at + n == end || kind == ROWS_DECODE ? LOGITS_LAST : LOGITS_NONE, kind};
+        const Batch batch = {tokens + at, n, &span, 1, kind == ROWS_DECODE ? &greedy : NULL};
         float *logits;
-        if (!engine_forward(engine, &(Batch){tokens + at, n, &span, 1}, &logits, error)) return false;
+        if (!engine_forward(engine, &batch, &logits, error)) return false;
     }
     return true;
 }

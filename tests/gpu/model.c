@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * usage: gpu_model [short | select] [MODEL.gguf ...]
+ * usage: gpu_model [short | select | digest] [MODEL.gguf ...]
  * Whole models on device 0 against the CPU engine: tiny ones of every family, weight and KV type, and the text that the
- * given files write greedily. short: for a sanitizer, which makes all of it slow; select: rows that select alone.
+ * given files write greedily. short: for a sanitizer, which makes all of it slow; select: rows that select alone;
+ * digest: the way of logits to the host alone.
  */
+#include "tests/gpu/model_digest.h"
 #include "tests/gpu/model_pair.h"
 #include "tests/gpu/model_select.h"
 #include "tests/gpu/model_text.h"
@@ -285,6 +287,7 @@ static void try_case(const TinyCase *tiny, bool is_short)
     try_pieces(pair.gpu, tiny->name, tokens);
     pair_close(&pair);
     if (tiny == cases) try_deterministic(path, tokens);
+    if (tiny == cases) try_model_digests(device, path);
     unlink(path);
 }
 
@@ -322,7 +325,8 @@ static void try_refusals(void)
 int main(int argc, char **argv)
 {
     Error error, why_not;
-    bool is_short = argc > 1 && !strcmp(argv[1], "short"), is_select = argc > 1 && !strcmp(argv[1], "select");
+    bool is_short = argc > 1 && !strcmp(argv[1], "short"), is_select = argc > 1 && !strcmp(argv[1], "select"),
+         is_digest = argc > 1 && !strcmp(argv[1], "digest");
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!device_open("cuda", &device, &why_not, &error)) {
         printf("SKIPPED, no device: %s\n0 passed, 0 failed\n", error.text);
@@ -330,12 +334,13 @@ int main(int argc, char **argv)
     }
     printf("%s\n", device->name);
     try_refusals();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases && !is_select; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && !is_select && !is_digest; i++)
         if (!is_short || i % 3 == 0) try_case(&cases[i], is_short);
-    try_selection(device);
-    for (int i = 1 + (is_short || is_select); i < argc; i++) {
-        try_selected_text(device, argv[i]);
-        if (!is_select) try_model_text(device, argv[i]);
+    if (!is_digest) try_selection(device);
+    for (int i = 1 + (is_short || is_select || is_digest); i < argc; i++) {
+        if (!is_digest) try_selected_text(device, argv[i]);
+        if (!is_select) try_model_digests(device, argv[i]);
+        if (!is_select && !is_digest) try_model_text(device, argv[i]);
     }
     device_close(device);
     return device_finish();

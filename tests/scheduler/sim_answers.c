@@ -116,6 +116,7 @@ Request *sim_request(SimAnswers *answers, const SimQuestion *question, RequestId
     request->want_prompt_logprobs = question->tells_prompt;
     request->sampling.temperature = question->seed ? 3 : 0;
     request->sampling.seed = question->seed;
+    request->sampling.top_p = question->seed == 3 ? 0.9f : 1;
     request->sampling.repetition_penalty = question->seed == 2 ? 8 : 1;
     return request;
 }

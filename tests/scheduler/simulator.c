@@ -44,6 +44,7 @@ typedef struct World {
     uint64_t max_swap_bytes;
     bool cache, exact, talks; /* talks: conversations of a few, long answers, under the policy that tells decode */
     bool is_calm;             /* nobody is slow or has to give way: then gaps between tokens are short */
+    bool makes_digests;       /* as on a device */
     ScheduleMode order;
 } World;
 
@@ -289,6 +290,7 @@ static void open_world(Sim *sim)
                                .kv_types = world->kv_types,
                                .policies = fake_policies,
                                .n_policies = FAKE_POLICIES,
+                               .makes_digests = world->makes_digests,
                                .work = work};
     Engine *measure = fake_engine_new(&engine);
     for (PolicyId policy = 0; policy < FAKE_POLICIES; policy++) {
@@ -380,7 +382,7 @@ static World make_calm(void)
 
 /* What must have happened in enough events. */
 typedef struct Seen {
-    uint64_t preempted, swapped, cached, evicted, cancelled, overdue, non_finite, branched;
+    uint64_t preempted, swapped, cached, evicted, cancelled, overdue, non_finite, branched, digested;
 } Seen;
 
 static void add_seen(Seen *seen, const Sim *sim, const EngineStats *stats, const PrefixStats *prefix)
@@ -393,12 +395,13 @@ static void add_seen(Seen *seen, const Sim *sim, const EngineStats *stats, const
     seen->overdue += sim->n_overdue;
     seen->non_finite += sim->n_non_finite;
     seen->branched += sim->n_branched;
+    seen->digested += stats->digested_rows;
 }
 
 static bool saw_all(const Seen *seen)
 {
     return seen->preempted && seen->swapped && seen->cached && seen->evicted && seen->cancelled && seen->overdue &&
-           seen->non_finite && seen->branched;
+           seen->non_finite && seen->branched && seen->digested;
 }
 
 static bool run(uint64_t seed, uint64_t n_events, const World *world, Seen *seen)
@@ -409,6 +412,7 @@ static bool run(uint64_t seed, uint64_t n_events, const World *world, Seen *seen
     sim->random = random;
     sim->room = UINT32_MAX;
     sim->world = world ? *world : make_world(&sim->random);
+    sim->world.makes_digests = seed % 2;
     /* Pages that were decoded differ from prefilled ones under the last policy: answers too, unless they are refused.
      */
     PolicyId turn_policy = sim->world.exact || !sim->world.cache ? FAKE_POLICIES - 1 : 0;

@@ -94,6 +94,12 @@ Engine *fake_engine_new(const FakeEngineParams *params)
     engine->selections = fake_checked(calloc(p->max_sequences, sizeof *engine->selections));
     engine->history = fake_checked(calloc(p->context, sizeof *engine->history));
     engine->logits = fake_checked(calloc((size_t)p->max_logit_rows * tiny_vocab_size(), sizeof(float)));
+    engine->digests = (FakeDigests){
+        .is_there = fake_checked(calloc(p->max_sequences, sizeof(bool))),
+        .digests = fake_checked(calloc(p->max_sequences, sizeof(RowDigest))),
+        .items = fake_checked(calloc((size_t)p->max_sequences * DIGEST_LIST, sizeof(DigestItem))),
+        .rows = fake_checked(calloc((size_t)p->max_sequences * tiny_vocab_size(), sizeof(float))),
+    };
     return engine;
 }
 
@@ -109,6 +115,10 @@ void engine_close(Engine *engine)
     free(engine->selections);
     free(engine->history);
     free(engine->logits);
+    free(engine->digests.is_there);
+    free(engine->digests.digests);
+    free(engine->digests.items);
+    free(engine->digests.rows);
     kv_seqs_free(engine->seqs);
     kv_memory_free(engine->memory);
     kv_classes_done(&engine->classes);
@@ -452,6 +462,7 @@ bool engine_pass_end(Engine *engine, PassId id, float **ret_logits, Error *error
     bool is_done = pass && pass->is_open && pass->next_layer == engine->params.n_layers && may_write(engine, pass);
     if (!fake_keeps(engine, is_done)) return error_set(error, ERR_INTERNAL, "the pass is not at its end");
     uint32_t n_logit_rows = 0;
+    engine->digests.n = 0;
     for (uint32_t i = 0; i < pass->n_spans; i++) {
         uint32_t end = i + 1 < pass->n_spans ? pass->spans[i + 1].first_row : pass->n_rows;
         end_span(engine, pass->tokens, &pass->spans[i], end - pass->spans[i].first_row, &n_logit_rows);
@@ -468,7 +479,10 @@ bool engine_step(Engine *engine, const Batch *batch, float **ret_logits, Error *
 {
     WorkItem item = {.n_layers = engine->params.n_layers, .n_rows = batch->n_rows};
     if (!engine_pass_begin(engine, batch, &item.pass, error)) return false;
-    if (engine_pass_run(engine, &item, error) && engine_pass_end(engine, item.pass, ret_logits, error)) return true;
+    if (engine_pass_run(engine, &item, error) && engine_pass_end(engine, item.pass, ret_logits, error)) {
+        fake_digests_make(engine, batch);
+        return true;
+    }
     engine_pass_drop(engine, item.pass);
     return false;
 }

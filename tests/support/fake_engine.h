@@ -35,6 +35,8 @@ typedef struct FakeEngineParams {
     const bool *is_full;      /* while true nobody can reserve; may be NULL */
     uint32_t max_interned;    /* policies of requests at once; 0: any */
     bool is_on_device;        /* decoded rows that select are then worked on one by one */
+    bool makes_digests;       /* steps bring digests of the rows that ask for them */
+    bool short_digests;       /* as if too many ids were to be listed, which makes lists worth nothing */
 } FakeEngineParams;
 
 Engine *fake_engine_new(const FakeEngineParams *params); /* engine_close frees it */
@@ -56,6 +58,7 @@ extern const AttnPolicy fake_policies[FAKE_POLICIES];
 typedef struct FakeEngineCounts {
     _Atomic uint32_t forwards, rows, decode_rows, logit_rows, opened, forked, interned, open, open_passes,
         broken_promises;
+    _Atomic uint32_t digests, brought_rows;
     _Atomic uint32_t last_rows, last_first_pos;
 } FakeEngineCounts;
 const FakeEngineCounts *fake_engine_counts(const Engine *engine);

@@ -24,6 +24,15 @@ typedef struct FakeSelection {
     uint64_t list;
 } FakeSelection;
 
+/* Of the step that ended last. */
+typedef struct FakeDigests {
+    uint32_t n;
+    bool *is_there;     /* [max_sequences] */
+    RowDigest *digests; /* [max_sequences] */
+    DigestItem *items;  /* [max_sequences, DIGEST_LIST] */
+    float *rows;        /* [max_sequences, n_vocab] what was digested */
+} FakeDigests;
+
 struct Engine {
     FakeEngineParams params;
     _Atomic bool is_broken;
@@ -39,6 +48,7 @@ struct Engine {
     FakeSelection *selections; /* [max_sequences] */
     uint32_t *history;         /* [context] for callbacks */
     float *logits;             /* [max_logit_rows, n_vocab] */
+    FakeDigests digests;
     void (*pulse)(void *arg);
     void *pulse_arg;
     FakeEngineCounts counts;
@@ -49,3 +59,5 @@ bool fake_keeps(Engine *engine, bool promise);
 /* [KV_PAGE_TOKENS] of a page, or of its image. */
 Cell *fake_cells(const Engine *engine, PageId page, bool of_image);
 void *fake_checked(void *pointer); /* aborts when there is no memory */
+/* Of the batch whose logits have just been made. */
+void fake_digests_make(Engine *engine, const Batch *batch);
