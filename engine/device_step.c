@@ -250,17 +250,50 @@ bool device_step_piece(Engine *engine, uint32_t n_spans, uint32_t first_layer, u
                          .layer_stride = n_spans ? n_spans : 1,
                          .jobs = n_plans ? (const SelectJob *)(const void *)(place + at.jobs) : NULL,
                          .n_closed = count_closed(engine, n_spans),
-                         .launch = choose_split(engine, n_spans)};
+                         .launch = choose_split(engine, n_spans),
+                         .packet = packet};
     if (!packet || !put_spans(engine, packet, &at, n_spans, &range)) return false;
     ret_piece->due_layers = engine->step->due_layers;
     return packet_send(engine, packet, at.bytes);
+}
+
+/* The host's copy of what lies in the packet of a piece; NULL: it does not. */
+static const char *copied(const Engine *engine, const Piece *piece, const void *at)
+{
+    size_t offset = (size_t)((const char *)at - engine->step->place);
+    return offset < engine->step->packet_bytes ? piece->packet + offset : NULL;
+}
+
+LayerTrace device_step_trace(const Engine *engine, const Piece *piece, uint32_t layer)
+{
+    size_t at = (size_t)(layer - piece->first_layer) * piece->layer_stride;
+    const size_t n_kv_heads = engine->shape.n_kv_heads;
+    const KvSpan *spans = (const KvSpan *)(const void *)copied(engine, piece, piece->spans + at);
+    for (uint32_t i = 0; i < piece->n_spans; i++) {
+        const PieceSpan *from = &engine->piece_spans[i];
+        KvSpan *span = &engine->spans[i];
+        engine->span_seqs[i] = from->seq;
+        *span = spans[i];
+        if (from->seq == SEQ_NONE) continue; /* no rows */
+        uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, from->seq));
+        const AttnPlan *own = (const AttnPlan *)(const void *)copied(engine, piece, span->plans);
+        span->classes = kv_seq_views(engine->seqs, from->seq);
+        span->heads = engine->classes.policies[slot].heads + layer * n_kv_heads;
+        span->plans = own ? own : engine_plans(engine, slot, from->kind) + layer * n_kv_heads;
+    }
+    return (LayerTrace){.n_spans = piece->n_spans,
+                        .spans = engine->spans,
+                        .seqs = engine->span_seqs,
+                        .jobs = piece->jobs ? (const SelectJob *)(const void *)copied(engine, piece, piece->jobs + at)
+                                            : NULL,
+                        .device = engine->device};
 }
 
 /* ---- steps ---- */
 
 bool device_step_takes(const Engine *engine, const Batch *batch)
 {
-    if (batch->n_rows > engine->step->max_rows || batch->n_rows != batch->n_spans) return false;
+    if (batch->n_rows > engine->step->max_rows || batch->n_rows != batch->n_spans || engine->trace) return false;
     for (uint32_t i = 0; i < batch->n_spans; i++)
         if (batch->spans[i].logits == LOGITS_NONE) return false;
     return true;

@@ -29,6 +29,9 @@ uint32_t device_step_max_rows(const Engine *engine);
 /* Where the device has what the rows of the step that ran last ask for. */
 const DigestAsk *device_step_asks(const Engine *engine);
 
+/* What there is to see of a layer of a piece of device_step_piece, in engine->spans and beside them. */
+LayerTrace device_step_trace(const Engine *engine, const Piece *piece, uint32_t layer);
+
 /* May the batch run as a step? Then device_step_run takes it from its tokens to engine->logits. */
 bool device_step_takes(const Engine *engine, const Batch *batch);
 LW_CHECK bool device_step_run(Engine *engine, const Pass *pass);

@@ -87,7 +87,8 @@ LW_CHECK bool engine_policy_intern(Engine *engine, const AttnPolicy *policy, Pol
 void engine_policy_release(Engine *engine, PolicyId policy);
 /*
  * From now on one KV head of a policy without roles sees sink and recent tokens alone, of the pages that it has;
- * recent PLAN_ALL: all its heads see again what the policy says. While no pass is open, on the host.
+ * recent PLAN_ALL: all its heads see again what the policy says. While no pass is open; a device that fails stays
+ * failed.
  */
 void engine_limit_head(Engine *engine, PolicyId policy, uint32_t layer, uint32_t kv_head, uint32_t sink,
                        uint32_t recent);
@@ -111,6 +112,13 @@ LW_CHECK bool engine_seq_fork_dense(Engine *engine, SeqId from, SeqId *ret_seq, 
 void engine_seq_set_prompt(Engine *engine, SeqId seq, uint32_t n_tokens);
 /* What attention has cost since the sequence was opened; of prompts under selecting policies alone. */
 AttentionStats engine_seq_attention(const Engine *engine, SeqId seq, RowKind kind);
+/*
+ * The sectors that the last choice for a KV head of a layer has listed, behind the rows so far: as many as there are
+ * and sectors [n] has room for; returns how many there are. A device that fails stays failed.
+ */
+uint32_t engine_seq_list(const Engine *engine, SeqId seq, uint32_t layer, uint32_t kv_head, uint32_t *sectors,
+                         uint32_t n);
+const RopeTurns *engine_rope_turns(const Engine *engine); /* of layers that see everything, on the host */
 /*
  * What a sequence under a selecting policy is beyond its tokens and pages: for whoever takes it out of the engine
  * between two decoded rows, and puts it back behind engine_seq_adopt.
@@ -202,5 +210,6 @@ LW_CHECK bool engine_forward(Engine *engine, const Batch *batch, float **ret_log
  * projection. NULL: none.
  */
 void engine_set_pulse(Engine *engine, void (*pulse)(void *arg), void *arg);
-/* trace(arg, ...) sees the attention of every layer that the host computes; NULL: nobody does, at no cost. */
+/* trace(arg, ...) sees the attention of every layer; NULL: nobody does, at no cost. On a device steps are slower then.
+ */
 void engine_set_trace(Engine *engine, TraceCall trace, void *arg);

@@ -52,6 +52,7 @@ typedef struct Piece {
     uint64_t due_layers;   /* bit i: something may be due in layer i; those from 64 on are looked at */
     uint32_t n_closed;     /* on a device: pages that the rows fill, in every layer */
     KvLaunch launch;
+    const char *packet; /* on a device: the host's copy of what the spans lie in; NULL: of a step */
 } Piece;
 
 /* A policy, whoever brought it; what it needs at its side lives as long. */

@@ -128,9 +128,14 @@ bool forward_layer(const Engine *engine, const Pass *pass, const Piece *piece, u
                            .span_plans = engine->span_plans,
                            .turns = &engine->turns,
                            .window_turns = &engine->window_turns,
-                           .trace = engine->device->is_host ? engine->trace : NULL,
+                           .trace = engine->trace,
                            .trace_arg = engine->trace_arg};
     SelectParams select;
+    LayerTrace shown;
+    if (engine->trace && engine->step) {
+        shown = device_step_trace(engine, piece, layer);
+        forward.device_trace = &shown;
+    }
     if (piece->jobs && (layer >= 64 || piece->due_layers >> layer & 1)) {
         select = selection_of(engine, piece, layer);
         forward.select = &select;

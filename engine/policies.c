@@ -11,14 +11,9 @@
 
 enum { LEAST_LIST = 8192 / KV_SECTOR_TOKENS };
 
-/* A device selects pages by their key bounds; what else plans may point to its kernels do not read yet. */
 static bool check_device(const Engine *engine, const AttnPolicy *policy, Error *error)
 {
-    const Wavelength *wave = &policy->wavelength;
-    const Selection *selection = &policy->selection;
-    bool is_plain = policy->positions == POSITIONS_TRUE && !wavelength_cuts(wave, wave->k_prefill) &&
-                    !wavelength_cuts(wave, wave->k_decode);
-    return engine->device->is_host || (is_plain && (!selection->n_stages || selector_device_list(selection))) ||
+    return engine->device->is_host || selector_device_takes(policy) ||
            error_set_param(error, ERR_UNSUPPORTED, "longwave.attention", "'%s' needs the CPU: device = cpu",
                            policy->name);
 }
@@ -310,14 +305,14 @@ void engine_policy_release(Engine *engine, PolicyId id)
 void engine_limit_head(Engine *engine, PolicyId id, uint32_t layer, uint32_t kv_head, uint32_t sink, uint32_t recent)
 {
     uint32_t slot = policy_slot(id);
-    assert(is_id(engine, id) && !engine->policies[slot].policy.roles && engine->device->is_host);
-    if (recent == PLAN_ALL) {
-        fill_plans(engine, slot);
-        return;
-    }
-    for (RowKind kind = 0; kind < N_ROW_KINDS; kind++) {
+    assert(is_id(engine, id) && !engine->policies[slot].policy.roles);
+    fill_plans(engine, slot);
+    for (RowKind kind = 0; kind < N_ROW_KINDS && recent != PLAN_ALL; kind++) {
         AttnPlan *plan = engine_plans(engine, slot, kind) + (size_t)layer * engine->shape.n_kv_heads + kv_head;
         plan->sink = sink;
         plan->recent = recent;
     }
+    if (!engine->step) return;
+    device_use(engine->device);
+    if (!device_step_policy(engine, slot)) engine->device->has_failed = true;
 }

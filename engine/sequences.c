@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine_state.h"
 #include "engine/kv_calls.h"
+#include "engine/select/select_stages.h"
 
 #include <assert.h>
 #include <string.h>
@@ -70,6 +71,24 @@ void engine_seq_set_prompt(Engine *engine, SeqId seq, uint32_t n_tokens)
 AttentionStats engine_seq_attention(const Engine *engine, SeqId seq, RowKind kind)
 {
     return select_state_seq(selector_state(engine->selector), seq)->stats[kind];
+}
+
+uint32_t engine_seq_list(const Engine *engine, SeqId seq, uint32_t layer, uint32_t kv_head, uint32_t *sectors,
+                         uint32_t n)
+{
+    const uint32_t *words;
+    const SelectList *list =
+        select_state_list(selector_state(engine->selector), seq, layer * engine->shape.n_kv_heads + kv_head, &words);
+    if (list->n_sectors < n) n = list->n_sectors;
+    device_use(engine->device);
+    if (n && !device_copy(engine->device, sectors, select_sectors(list, words), n * sizeof *sectors))
+        engine->device->has_failed = true;
+    return list->n_sectors;
+}
+
+const RopeTurns *engine_rope_turns(const Engine *engine)
+{
+    return &engine->turns;
 }
 
 size_t engine_seq_state_bytes(const Engine *engine, SeqId seq)

@@ -80,6 +80,12 @@ double ask_log_sum(const float *logits, uint32_t n, uint32_t *ret_best)
     return logits[best] + log(sum);
 }
 
+/* What a row's logits say of the token that should follow. */
+typedef struct RowScore {
+    double log_prob;
+    bool is_best;
+} RowScore;
+
 /* Forks that are open at once, and the batch that takes them on. */
 typedef struct Round {
     const AskParams *params;
@@ -94,40 +100,59 @@ typedef struct Round {
     uint32_t *tokens;      /* [max_batch_rows] */
     uint32_t *owner;       /* [max_batch_rows] question of a row with logits */
     uint32_t *wanted;      /* [max_batch_rows] the token that should follow it */
+    RowScore *scores;      /* [max_batch_rows] */
+    const float *logits;   /* of the rows that were computed last */
 } Round;
 
-static void score(Round *round, const float *logits, uint32_t n_logit_rows)
+static void score_rows(void *arg, uint32_t worker, size_t first, size_t end)
 {
+    Round *round = arg;
     uint32_t n_vocab = engine_shape(round->params->engine)->n_vocab, best;
-    for (uint32_t r = 0; r < n_logit_rows; r++, logits += n_vocab) {
-        Answer *answer = &round->answers[round->owner[r]];
+    (void)worker;
+    for (size_t r = first; r < end; r++) {
+        const float *logits = round->logits + r * n_vocab;
         double log_sum = ask_log_sum(logits, n_vocab, &best);
-        answer->is_right &= best == round->wanted[r];
-        answer->log_prob += logits[round->wanted[r]] - log_sum;
+        round->scores[r] = (RowScore){logits[round->wanted[r]] - log_sum, best == round->wanted[r]};
     }
 }
 
-/* The questions, whose last rows tell the first token of each answer; or all of the answers but their last token. */
-static bool step(Round *round, bool is_answer, Error *error)
+static void score(Round *round, const float *logits, uint32_t n_logit_rows)
+{
+    round->logits = logits;
+    engine_each(round->params->engine, n_logit_rows, score_rows, round);
+    for (uint32_t r = 0; r < n_logit_rows; r++) {
+        Answer *answer = &round->answers[round->owner[r]];
+        answer->is_right &= round->scores[r].is_best;
+        answer->log_prob += round->scores[r].log_prob;
+    }
+}
+
+/*
+ * Rows [skip, skip + most) of each part: of the questions, whose last rows tell the first token of each answer; or of
+ * the answers but for their last token. *ret_more: some have rows behind these.
+ */
+static bool step(Round *round, bool is_answer, uint32_t skip, uint32_t most, bool *ret_more, Error *error)
 {
     Engine *engine = round->params->engine;
     Batch batch = {.tokens = round->tokens, .spans = round->spans};
     uint32_t n_logit_rows = 0;
     float *logits = NULL;
+    *ret_more = false;
     for (uint32_t i = 0; i < round->n; i++) {
         const EvalQuestion *question = &round->questions[i];
         uint32_t n_asking = question->n_tokens - question->n_answer, from = is_answer ? n_asking : 0;
-        uint32_t end = is_answer ? question->n_tokens - 1 : n_asking;
-        if (from == end) continue;
-        round->spans[batch.n_spans++] = (BatchSpan){round->seqs[i],
-                                                    batch.n_rows,
-                                                    end - from,
-                                                    engine_seq_tokens(engine, round->seqs[i]),
-                                                    is_answer ? LOGITS_ALL : LOGITS_LAST,
-                                                    is_answer ? ROWS_DECODE : round->params->rows};
+        uint32_t last = is_answer ? question->n_tokens - 1 : n_asking, end = last;
+        if (last - from <= skip) continue;
+        from += skip;
+        if (last - from > most) end = from + most;
+        *ret_more |= end < last;
+        LogitRows wanted = is_answer ? LOGITS_ALL : end == last ? LOGITS_LAST : LOGITS_NONE;
+        round->spans[batch.n_spans++] = (BatchSpan){round->seqs[i], batch.n_rows,
+                                                    end - from,     engine_seq_tokens(engine, round->seqs[i]),
+                                                    wanted,         is_answer ? ROWS_DECODE : round->params->rows};
         memcpy(round->tokens + batch.n_rows, question->tokens + from, (end - from) * sizeof *round->tokens);
         batch.n_rows += end - from;
-        for (uint32_t t = is_answer ? from : end - 1; t < end; t++, n_logit_rows++) {
+        for (uint32_t t = is_answer ? from : last - 1; t < end; t++, n_logit_rows++) {
             round->owner[n_logit_rows] = i;
             round->wanted[n_logit_rows] = question->tokens[t + 1];
         }
@@ -135,6 +160,18 @@ static bool step(Round *round, bool is_answer, Error *error)
     if (!batch.n_spans) return true;
     if (!engine_forward(engine, &batch, &logits, error)) return false;
     score(round, logits, n_logit_rows);
+    return true;
+}
+
+/* Decoded rows of a device go as they do in a server, one of each sequence: those of one that selects would go one by
+ * one in any case. */
+static bool feed(Round *round, bool is_answer, Error *error)
+{
+    const AskParams *params = round->params;
+    bool is_decoded = is_answer || params->rows == ROWS_DECODE, more = true;
+    uint32_t most = is_decoded && engine_is_on_device(params->engine) ? 1 : UINT32_MAX;
+    for (uint32_t skip = 0; more; skip += most)
+        if (!step(round, is_answer, skip, most, &more, error)) return false;
     return true;
 }
 
@@ -156,9 +193,9 @@ static bool run_round(Round *round, Error *error)
         if (params->rows == ROWS_PREFILL) engine_seq_set_prompt(params->engine, round->seqs[i], n_prompt);
     }
     if (params->rows == ROWS_DECODE) engine_set_trace(params->engine, counts_look, round->counting);
-    bool ok = step(round, false, error);
+    bool ok = feed(round, false, error);
     engine_set_trace(params->engine, counts_look, round->counting);
-    ok = ok && step(round, true, error);
+    ok = ok && feed(round, true, error);
     engine_set_trace(params->engine, NULL, NULL);
     return ok;
 }
@@ -215,8 +252,9 @@ bool ask_questions(const AskParams *params, Answer *ret_answers, KvCounts *ret_c
                    .spans = malloc(size * sizeof *round.spans),
                    .tokens = malloc(max_rows * sizeof *round.tokens),
                    .owner = malloc(max_rows * sizeof *round.owner),
-                   .wanted = malloc(max_rows * sizeof *round.wanted)};
-    bool ok = (round.seqs && round.spans && round.tokens && round.owner && round.wanted) ||
+                   .wanted = malloc(max_rows * sizeof *round.wanted),
+                   .scores = malloc(max_rows * sizeof *round.scores)};
+    bool ok = (round.seqs && round.spans && round.tokens && round.owner && round.wanted && round.scores) ||
               error_set(error, ERR_NO_MEMORY, "no memory for %u questions", size);
     ok = ok && run_rounds(&round, size, ret_answers, error);
     if (ok) {
@@ -228,6 +266,7 @@ bool ask_questions(const AskParams *params, Answer *ret_answers, KvCounts *ret_c
     free(round.tokens);
     free(round.owner);
     free(round.wanted);
+    free(round.scores);
     return ok;
 }
 

@@ -17,6 +17,7 @@ enum {
     SPARE_SEQUENCES = 8,
     MIN_TAIL_TOKENS = 64, /* a prompt beyond what every head sees: less would rank nothing */
     BATCH_ROWS = 1024,
+    DEVICE_BATCH_ROWS = 8192,
     LOGIT_ROWS = 320,
 };
 
@@ -26,6 +27,7 @@ bool calibrate_open(Calibrate *calibrate, bool is_with_roles, Error *error)
 {
     const CalibrateParams *p = &calibrate->params;
     EngineParams params = *p->engine;
+    PolicySpec longest;
     AttnPolicy policies[2] = {{.name = "dense"}, {.name = "dense", .roles = &calibrate->roles}};
     policies[1].sink = p->sink;
     policies[1].recent_decode = p->recent;
@@ -35,7 +37,9 @@ bool calibrate_open(Calibrate *calibrate, bool is_with_roles, Error *error)
     for (uint32_t i = 0; calibrate->n_specs && i < p->n_lengths; i++)
         if (p->lengths[i] > params.context) params.context = p->lengths[i];
     params.max_sequences = p->per_haystack + p->max_open + SPARE_SEQUENCES;
-    params.max_batch_rows = BATCH_ROWS;
+    bool is_host = !params.device || params.device->is_host;
+    params.max_batch_rows = is_host ? BATCH_ROWS : DEVICE_BATCH_ROWS;
+    if (is_with_roles && !is_host) params.attention = policy_specs_longest(p->policies, &longest);
     params.max_logit_rows = LOGIT_ROWS;
     params.policies = policies;
     params.n_policies = is_with_roles ? 2 : 1;
@@ -120,7 +124,7 @@ static uint64_t hash_text(const char *text, size_t n)
 }
 
 /* What two runs must have in common for one to go on where the other ended. */
-static cJSON *make_method(const CalibrateParams *p, bool is_raw)
+static cJSON *make_method(const CalibrateParams *p, bool is_raw, bool is_on_device)
 {
     char seed[24], gates[24];
     cJSON *method = cJSON_CreateObject();
@@ -129,8 +133,9 @@ static cJSON *make_method(const CalibrateParams *p, bool is_raw)
     bool ok =
         method && cJSON_AddStringToObject(method, "ranked_by", p->gates ? "gates" : "loss of answers") &&
         (!p->gates || cJSON_AddStringToObject(method, "gates", gates)) &&
-        cJSON_AddStringToObject(method, "kv_type", p->kv_type) && cJSON_AddStringToObject(method, "tasks", p->tasks) &&
-        cJSON_AddNumberToObject(method, "length", p->length) &&
+        cJSON_AddStringToObject(method, "kv_type", p->kv_type) &&
+        (!is_on_device || cJSON_AddStringToObject(method, "device", "gpu")) &&
+        cJSON_AddStringToObject(method, "tasks", p->tasks) && cJSON_AddNumberToObject(method, "length", p->length) &&
         cJSON_AddNumberToObject(method, "prompts", p->n_prompts) &&
         cJSON_AddNumberToObject(method, "per_haystack", p->per_haystack) &&
         cJSON_AddStringToObject(method, "seed", seed) &&
@@ -157,7 +162,7 @@ static bool open_found(Calibrate *calibrate, bool is_raw, Error *error)
     const CalibrateParams *p = &calibrate->params;
     Calibration *found = &calibrate->found;
     const ModelShape *shape = engine_shape(calibrate->engine);
-    cJSON *method = make_method(p, is_raw);
+    cJSON *method = make_method(p, is_raw, engine_is_on_device(calibrate->engine));
     if (!method) return error_set(error, ERR_NO_MEMORY, "no memory for the calibration");
     if (!calibration_init(found, shape->n_layers, shape->n_kv_heads, p->n_prompts * calibrate->n_tasks, method, error))
         return false;

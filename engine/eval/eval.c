@@ -169,8 +169,9 @@ static cJSON *make_identity(const Eval *eval, Error *error)
     snprintf(text, sizeof text, "%016" PRIx64, text_hash(p));
     bool ok =
         identity && cJSON_AddStringToObject(identity, "model", model) &&
-        cJSON_AddStringToObject(identity, "kv_type", p->kv_type) && add_seed(identity, p->seed) &&
-        cJSON_AddNumberToObject(identity, "per_haystack", p->per_haystack) &&
+        cJSON_AddStringToObject(identity, "kv_type", p->kv_type) &&
+        (!engine_is_on_device(p->engine) || cJSON_AddStringToObject(identity, "device", "gpu")) &&
+        add_seed(identity, p->seed) && cJSON_AddNumberToObject(identity, "per_haystack", p->per_haystack) &&
         cJSON_AddStringToObject(identity, "prompts", p->is_raw ? "plain" : "chat") &&
         cJSON_AddStringToObject(identity, "question_rows", p->question_rows == ROWS_DECODE ? "decode" : "prefill") &&
         cJSON_AddNumberToObject(identity, "rows", p->n_rows) && cJSON_AddStringToObject(identity, "text", text);

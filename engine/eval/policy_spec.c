@@ -240,11 +240,22 @@ const char *policy_specs_longest(const char *list, PolicySpec *ret_spec)
     uint32_t most = 0;
     while (list && policy_spec_next(&list, &spec, &error)) {
         uint32_t n = spec.policy.selection.n_stages ? selector_device_list(&spec.policy.selection) : 0;
-        if (n <= most || spec.roles[0]) continue;
+        if (n <= most) continue;
         most = n;
         *ret_spec = spec;
     }
     return most ? ret_spec->text : NULL;
+}
+
+bool policy_specs_on_device(const char *list, Error *error)
+{
+    PolicySpec spec;
+    Error ignored; /* the same */
+    while (list && policy_spec_next(&list, &spec, &ignored))
+        if (!selector_device_takes(&spec.policy))
+            return error_set_param(error, ERR_UNSUPPORTED, "device",
+                                   "a GPU does not have the policy '%s'; --device cpu does", spec.text);
+    return true;
 }
 
 static bool is_given(const PolicySpec *spec, const char *name)

@@ -24,9 +24,11 @@ LW_CHECK bool policy_spec_next(const char **list, PolicySpec *ret_spec, Error *e
 /* The first preset of a list that tells queries beyond the trained context of no positions beyond it; NULL: none. */
 const char *policy_specs_moving_preset(const char *list);
 /*
- * The one of a list without roles whose lists are the longest on a device: what an engine is opened with has room for
- * those of the others too. Its text; NULL: none selects.
+ * The one of a list whose lists are the longest on a device: what an engine is opened with has room for those of the
+ * others too. Its text; NULL: none selects.
  */
 const char *policy_specs_longest(const char *list, PolicySpec *ret_spec);
+/* Has a device all policies of a list? The error names the first that it lacks, and the CPU. */
+LW_CHECK bool policy_specs_on_device(const char *list, Error *error);
 /* The roles that it names, of one of the policies [n]; ranges that it does not set itself come with them. */
 LW_CHECK bool policy_spec_take_roles(PolicySpec *spec, const AttnPolicy *policies, uint32_t n, Error *error);

@@ -23,16 +23,25 @@ struct Recall {
     float *best;        /* [n_keys] the highest over the group */
     float *sorted;      /* [n_keys] */
     size_t capacity;    /* keys */
+    char *slot;         /* [slot_bytes] a page of a KV head, as its class keeps it */
+    size_t slot_bytes;
+    uint32_t *list; /* [n_list] */
+    size_t n_list;
+    float *q; /* [group, head_dim] */
     /* For the files: see recall_end. */
     Words plans, lists, sectors, masses;
-    bool failed; /* memory ran out in the middle of a pass */
+    bool failed; /* memory ran out in the middle of a pass, or the device failed */
 };
 
 bool recall_new(const RecallParams *params, Recall **ret_recall, Error *error)
 {
     Recall *recall = calloc(1, sizeof *recall);
-    if (recall) recall->layers = calloc(params->shape->n_layers, sizeof *recall->layers);
-    if (!recall || !recall->layers) {
+    if (recall) {
+        const ModelShape *shape = params->shape;
+        recall->layers = calloc(shape->n_layers, sizeof *recall->layers);
+        recall->q = malloc((size_t)shape->n_heads / shape->n_kv_heads * shape->head_dim * sizeof *recall->q);
+    }
+    if (!recall || !recall->layers || !recall->q) {
         recall_free(recall);
         return error_set(error, ERR_NO_MEMORY, "no memory to look at lists");
     }
@@ -48,6 +57,9 @@ void recall_free(Recall *recall)
     free(recall->scores);
     free(recall->best);
     free(recall->sorted);
+    free(recall->slot);
+    free(recall->list);
+    free(recall->q);
     free(recall->plans.data);
     free(recall->lists.data);
     free(recall->sectors.data);
@@ -86,9 +98,9 @@ static bool reserve(Recall *recall, size_t n_keys, uint32_t group)
 /* One row at one KV head. */
 typedef struct Look {
     const ModelShape *shape;
+    const LayerTrace *trace;
     const KvSpan *span;
-    const AttnPlan *plan;
-    const float *q; /* [group, head_dim] */
+    const AttnPlan *plan; /* with a list of the host's */
     uint32_t layer, kv_head, position, group;
 } Look;
 
@@ -98,26 +110,40 @@ static float scaled(const ModelShape *shape, float dot)
     return cap > 0 ? cap * tanhf(score / cap) : score;
 }
 
-/* Scores of all keys up to the row's own: [group, n_keys]. */
-static void score_keys(Recall *recall, const Look *look)
+/* As stored, in recall->slot. */
+static bool read_page(Recall *recall, const Look *look, uint32_t page, const KvLayout **ret_layout)
 {
     const KvHead *head = &look->span->heads[look->kv_head];
-    const KvPages *pages = &look->span->classes[head->class_index];
-    uint32_t n_keys = look->position + 1, dim = look->shape->head_dim, own_page = look->position / KV_PAGE_TOKENS;
-    float k[KV_MAX_DIM], v[KV_MAX_DIM];
+    const char *slot = kv_pages_slot(&look->span->classes[head->class_index], page, look->position / KV_PAGE_TOKENS,
+                                     head->slot, ret_layout);
+    size_t n = (*ret_layout)->slot_bytes;
+    if (n > recall->slot_bytes) {
+        free(recall->slot);
+        recall->slot = malloc(n);
+        recall->slot_bytes = recall->slot ? n : 0;
+    }
+    return recall->slot && layer_trace_read(look->trace, recall->slot, slot, n);
+}
+
+/* Scores of all keys up to the row's own: [group, n_keys]. */
+static bool score_keys(Recall *recall, const Look *look)
+{
+    uint32_t n_keys = look->position + 1, dim = look->shape->head_dim;
+    const KvLayout *layout = NULL;
+    float k[KV_MAX_DIM];
     for (uint32_t j = 0; j < n_keys; j++) {
-        const KvLayout *layout;
-        const char *slot = kv_pages_slot(pages, j / KV_PAGE_TOKENS, own_page, head->slot, &layout);
-        kv_slot_get(layout, slot, j % KV_PAGE_TOKENS, k, v);
+        if (j % KV_PAGE_TOKENS == 0 && !read_page(recall, look, j / KV_PAGE_TOKENS, &layout)) return false;
+        kv_slot_get_key(layout, recall->slot, j % KV_PAGE_TOKENS, k);
         recall->best[j] = -INFINITY;
         for (uint32_t g = 0; g < look->group; g++) {
             float dot = 0;
-            for (uint32_t c = 0; c < dim; c++) dot += look->q[g * dim + c] * k[c];
+            for (uint32_t c = 0; c < dim; c++) dot += recall->q[g * dim + c] * k[c];
             float score = scaled(look->shape, dot);
             recall->scores[(size_t)g * n_keys + j] = score;
             if (score > recall->best[j]) recall->best[j] = score;
         }
     }
+    return true;
 }
 
 static int compare_falling(const void *a, const void *b)
@@ -164,7 +190,6 @@ static RecallCell measure(Recall *recall, const Look *look)
 {
     uint32_t k = look->plan->n_list * KV_SECTOR_TOKENS, found = 0;
     RecallCell one = {.n = 1};
-    score_keys(recall, look);
     float least = threshold(recall, look, k);
     for (uint32_t i = 0; i < look->plan->n_list; i++)
         for (uint32_t t = 0; t < KV_SECTOR_TOKENS; t++)
@@ -200,10 +225,32 @@ static bool keep_for_files(Recall *recall, const Look *look, const RecallCell *o
     return true;
 }
 
-static void look_at(Recall *recall, const Look *look)
+/* The row's queries and its list. */
+static bool read_row(Recall *recall, const Look *look, uint32_t row)
 {
-    if (!look->plan->n_list || look->plan->positions != POSITIONS_TRUE || recall->failed) return;
-    if (!reserve(recall, look->position + 1, look->group)) {
+    const ModelShape *shape = look->shape;
+    size_t n = look->plan->n_list, head = (size_t)row * shape->n_heads + (size_t)look->kv_head * look->group;
+    if (n > recall->n_list) {
+        free(recall->list);
+        recall->list = malloc(n * sizeof *recall->list);
+        recall->n_list = recall->list ? n : 0;
+    }
+    return recall->list && layer_trace_read(look->trace, recall->list, look->plan->list, n * sizeof *recall->list) &&
+           layer_trace_read(look->trace, recall->q, look->trace->q + head * shape->head_dim,
+                            (size_t)look->group * shape->head_dim * sizeof *recall->q);
+}
+
+static void look_at(Recall *recall, Look *look, uint32_t row)
+{
+    AttnPlan plan = *look->plan;
+    if (!plan.n_list || plan.positions != POSITIONS_TRUE || recall->failed) return;
+    if (!read_row(recall, look, row) || !reserve(recall, look->position + 1, look->group)) {
+        recall->failed = true;
+        return;
+    }
+    plan.list = recall->list;
+    look->plan = &plan;
+    if (!score_keys(recall, look)) {
         recall->failed = true;
         return;
     }
@@ -228,10 +275,8 @@ void recall_look(void *arg, const LayerTrace *trace)
             if (position < recall->params.position || (position - recall->params.position) % recall->params.stride)
                 continue;
             for (uint32_t h = 0; h < shape->n_kv_heads; h++) {
-                size_t head = (size_t)(span->first_row + r) * shape->n_heads + (size_t)h * group;
-                const Look look = {shape,        span, &span->plans[h], trace->q + head * shape->head_dim,
-                                   trace->layer, h,    position,        group};
-                look_at(recall, &look);
+                Look look = {shape, trace, span, &span->plans[h], trace->layer, h, position, group};
+                look_at(recall, &look, span->first_row + r);
             }
         }
     }

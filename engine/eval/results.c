@@ -238,6 +238,9 @@ bool results_same_identity(const cJSON *identity, const cJSON *own, Error *error
     for (const cJSON *item = identity->child; item; item = item->next)
         if (!cJSON_Compare(item, cJSON_GetObjectItemCaseSensitive(own, item->string), true))
             return error_set(error, ERR_INVALID, "was measured with another '%s'", item->string);
+    for (const cJSON *item = own->child; item; item = item->next)
+        if (!cJSON_GetObjectItemCaseSensitive(identity, item->string))
+            return error_set(error, ERR_INVALID, "was measured with another '%.64s'", item->string);
     return true;
 }
 

@@ -129,6 +129,14 @@ static bool measure_recall(Walk *walk, uint32_t policy, Error *error)
     return ok;
 }
 
+/* A device has no probes, so that there is nothing to compare. */
+static bool are_estimates_due(const Walk *walk, uint32_t policy)
+{
+    const EvalRun *run = walk->run;
+    return policy_of(run, policy)->selection.n_probes && !engine_is_on_device(run->engine) &&
+           !results_has_estimates(run->results, run->policies[policy].name, walk->position);
+}
+
 /* Row by row, so that what the engine adds up can be told apart. */
 static bool audit_rows(Walk *walk, SeqId seq, EstimatesCell *cell, Error *error)
 {
@@ -155,8 +163,7 @@ static bool measure_estimates(Walk *walk, uint32_t policy, Error *error)
 {
     const EvalRun *run = walk->run;
     AttnPolicy audited = *policy_of(run, policy);
-    if (!audited.selection.n_probes || results_has_estimates(run->results, run->policies[policy].name, walk->position))
-        return true;
+    if (!are_estimates_due(walk, policy)) return true;
     EstimatesCell cell = {
         .policy = run->policies[policy].name, .position = walk->position, .estimated = walk->kl, .missing = walk->nll};
     SeqId fork;
@@ -222,7 +229,7 @@ static bool is_policy_done(const Walk *walk, uint32_t policy)
     const RowsKey decoded = {name, "decode", walk->position}, prefilled = {name, "prefill", walk->position};
     return results_rows(run->results, &decoded) &&
            (results_rows(run->results, &prefilled) || reads_as_dense(run, policy)) && !is_recall_due(walk, policy) &&
-           (!policy_of(run, policy)->selection.n_probes || results_has_estimates(run->results, name, walk->position));
+           !are_estimates_due(walk, policy);
 }
 
 static bool is_done(const Walk *walk)

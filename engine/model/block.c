@@ -100,8 +100,11 @@ static KvTurn turn_of(const ForwardPass *pass, uint32_t layer)
 void block_trace(const ForwardPass *pass, uint32_t layer, const KvSpan *spans, const SeqId *seqs, uint32_t n_spans)
 {
     if (!pass->trace) return;
-    const LayerTrace trace = {
-        .layer = layer, .n_rows = pass->n_rows, .n_spans = n_spans, .q = pass->buf->q, .spans = spans, .seqs = seqs};
+    LayerTrace trace = {.n_spans = n_spans, .spans = spans, .seqs = seqs};
+    if (pass->device_trace) trace = *pass->device_trace;
+    trace.layer = layer;
+    trace.n_rows = pass->n_rows;
+    trace.q = pass->buf->q;
     pass->trace(pass->trace_arg, &trace);
 }
 
@@ -127,11 +130,11 @@ static bool store(const ForwardPass *pass, uint32_t layer, const RopeTurns *turn
            (!pass->has_bounds || pass->kernels->kv_bounds(&bounds, pass->stream));
 }
 
-/* Decode steps whose keys stay as they are written need no launch for that. */
+/* Decode steps whose keys stay as they are written need no launch for that; who looks wants queries turned before. */
 static bool attend_stores(const ForwardPass *pass)
 {
     const KvLaunch *launch = &pass->launch;
-    return pass->kernels->attend_stores && launch->split_rows == 1 && !launch->tiled_rows &&
+    return pass->kernels->attend_stores && !pass->trace && launch->split_rows == 1 && !launch->tiled_rows &&
            !(launch->types & ~(1u << KV_F16 | 1u << KV_BF16));
 }
 

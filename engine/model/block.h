@@ -54,6 +54,7 @@ typedef struct ForwardPass {
     bool is_deterministic;
     TraceCall trace; /* NULL: none */
     void *trace_arg;
+    const LayerTrace *device_trace; /* on a device: what the host knows of the layer; NULL: all that is shown */
 } ForwardPass;
 
 /* Shows spans that are about to attend; seqs [n_spans]. */

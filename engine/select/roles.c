@@ -6,11 +6,14 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define FNV_PRIME UINT64_C(1099511628211)
-enum { MAX_TOKENS = 1 << 28 };
+#define SHARE_SLACK 1e-9 /* a tenth ten times is one */
+enum { MAX_TOKENS = 1 << 28, SPREAD_SINK = 128, SPREAD_RECENT = 256, SPREAD_RECENT_PREFILL = 2048 };
 
 static bool refuse_member(const char *name, const char *member, const char *why, Error *error)
 {
@@ -161,6 +164,38 @@ static bool read_file(const char *path, Buffer *text, Error *error)
     return ok;
 }
 
+/* "50%": heads of the layers that see everything, spread evenly; false: it is none. */
+static bool read_share(const char *text, double *ret_share)
+{
+    char *end = NULL;
+    double percent = strtod(text, &end);
+    if (end == text || strcmp(end, "%") != 0 || !(percent >= 0 && percent <= 100)) return false;
+    *ret_share = percent / 100;
+    return true;
+}
+
+static bool spread_roles(double share, const char *name, const RolesModel *model, Arena *arena, AttnPolicy *ret_policy,
+                         Error *error)
+{
+    const ModelShape *shape = model->shape;
+    HeadRoles *roles = arena_alloc(arena, sizeof *roles);
+    uint8_t *streams = arena_array(arena, shape->n_layers, shape->n_kv_heads);
+    if (!roles || !streams) return error_set(error, ERR_NO_MEMORY, "no memory for the roles '%.64s'", name);
+    size_t n = (size_t)shape->n_layers * shape->n_kv_heads, n_full = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (shape_layer_window(shape, (uint32_t)(i / shape->n_kv_heads))) continue;
+        double before = (double)n_full * share, after = (double)++n_full * share;
+        streams[i] = floor(after + SHARE_SLACK) > floor(before + SHARE_SLACK);
+    }
+    *ret_policy = (AttnPolicy){.name = "dense",
+                               .roles = roles,
+                               .sink = SPREAD_SINK,
+                               .recent_prefill = SPREAD_RECENT_PREFILL,
+                               .recent_decode = SPREAD_RECENT};
+    *roles = (HeadRoles){name, streams, hash_roles(ret_policy, streams, n)};
+    return true;
+}
+
 /* One "NAME=PATH" of n bytes. */
 static bool load_pair(const char *pair, size_t n, const RolesModel *model, Arena *arena, AttnPolicy *ret_policy,
                       Error *error)
@@ -172,6 +207,8 @@ static bool load_pair(const char *pair, size_t n, const RolesModel *model, Arena
                                (int)(n < 80 ? n : 80), pair, ROLES_MAX_NAME_BYTES);
     const char *name = arena_copy(arena, pair, n_name), *path = arena_copy(arena, equals + 1, n - n_name - 1);
     if (!name || !path) return error_set(error, ERR_NO_MEMORY, "no memory for the roles '%.*s'", (int)n_name, pair);
+    double share;
+    if (read_share(path, &share)) return spread_roles(share, name, model, arena, ret_policy, error);
     Buffer text;
     buffer_init(&text, ROLES_MAX_FILE_BYTES);
     bool ok = read_file(path, &text, error);

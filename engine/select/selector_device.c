@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/select/selector_impl.h"
+#include "engine/select/wavelength.h"
 
 #include <string.h>
 
@@ -18,6 +19,14 @@ uint32_t selector_device_list(const Selection *selection)
     uint32_t most = selection->budget ? selection->budget : stage->keep_tokens;
     if (!is_known || !is_plain || most == PLAN_ALL) return 0;
     return most / KV_SECTOR_TOKENS;
+}
+
+bool selector_device_takes(const AttnPolicy *policy)
+{
+    const Wavelength *wave = &policy->wavelength;
+    bool is_plain = policy->positions == POSITIONS_TRUE && !wavelength_cuts(wave, wave->k_prefill) &&
+                    !wavelength_cuts(wave, wave->k_decode);
+    return is_plain && (!policy->selection.n_stages || selector_device_list(&policy->selection));
 }
 
 bool selector_row_selects(Selector *selector, const SelectRow *row)

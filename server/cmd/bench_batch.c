@@ -46,60 +46,111 @@ KernelTable bench_products_alone(const KernelTable *row)
                          .vector_add = no_vector_add};
 }
 
-/* Sequences of their own: nothing is shared between them. Those that are open are counted also after an error. */
-static bool fill_sequences(const BatchBench *bench, SeqId *seqs, uint32_t *ret_n_open, Error *error)
+/* Those that are open are counted also after an error. */
+typedef struct Sequences {
+    Engine *engine;
+    SeqId *at;
+    uint32_t n_open;
+} Sequences;
+
+static bool sequences_init(Engine *engine, uint32_t n, Sequences *ret_seqs, Error *error)
 {
-    for (*ret_n_open = 0; *ret_n_open < bench->n_sequences;) {
-        SeqId *seq = &seqs[*ret_n_open];
-        if (!engine_seq_new(bench->engine, 0, seq, error)) return false;
-        ++*ret_n_open;
-        if (!engine_seq_fill(bench->engine, *seq, bench->depth, FILL_SEED, error)) return false;
+    *ret_seqs = (Sequences){.engine = engine, .at = calloc(n, sizeof(SeqId))};
+    return ret_seqs->at || error_set(error, ERR_NO_MEMORY, "no memory for %u sequences", n);
+}
+
+static void sequences_done(Sequences *seqs)
+{
+    for (uint32_t i = 0; i < seqs->n_open; i++) engine_seq_close(seqs->engine, seqs->at[i]);
+    free(seqs->at);
+}
+
+/* Sequences of their own: nothing is shared between them. */
+static bool fill_sequences(const BatchBench *bench, Sequences *seqs, Error *error)
+{
+    while (seqs->n_open < bench->n_sequences) {
+        SeqId *seq = &seqs->at[seqs->n_open];
+        if (!engine_seq_new(bench->engine, bench->policy, seq, error)) return false;
+        seqs->n_open++;
+        if (!engine_seq_fill(bench->engine, *seq, bench->depth, FILL_SEED + seqs->n_open, error)) return false;
     }
     return true;
 }
 
-static bool time_decoding(const BatchBench *bench, const SeqId *seqs, BatchSpan *spans, const DigestAsk *asks,
-                          double *ret_usec, Error *error)
+static bool fork_sequences(const SeqId *bases, uint32_t n, Sequences *seqs, Error *error)
 {
-    uint64_t begin_usec = clock_now_usec();
-    for (uint32_t step = 0; step < bench->n_steps; step++) {
+    for (; seqs->n_open < n; seqs->n_open++)
+        if (!engine_seq_fork(seqs->engine, bases[seqs->n_open], &seqs->at[seqs->n_open], error)) return false;
+    return true;
+}
+
+static bool decode(Engine *engine, const SeqId *seqs, uint32_t n, const uint32_t *tokens, uint32_t n_steps,
+                   Error *error)
+{
+    BatchSpan *spans = calloc(n, sizeof *spans);
+    DigestAsk *asks = calloc(n, sizeof *asks);
+    bool ok = (spans && asks) || error_set(error, ERR_NO_MEMORY, "no memory for %u sequences", n);
+    for (uint32_t i = 0; ok && i < n; i++) asks[i].is_wanted = true;
+    for (uint32_t step = 0; ok && step < n_steps; step++) {
         float *logits;
-        for (uint32_t i = 0; i < bench->n_sequences; i++)
-            spans[i] = (BatchSpan){seqs[i], i, 1, bench->depth + step, LOGITS_LAST, ROWS_DECODE};
-        const Batch batch = {bench->tokens + step, bench->n_sequences, spans, bench->n_sequences, asks};
-        if (!engine_forward(bench->engine, &batch, &logits, error)) return false;
+        for (uint32_t i = 0; i < n; i++)
+            spans[i] = (BatchSpan){seqs[i], i, 1, engine_seq_tokens(engine, seqs[i]), LOGITS_LAST, ROWS_DECODE};
+        ok = engine_forward(engine, &(Batch){tokens + step, n, spans, n, asks}, &logits, error);
     }
-    *ret_usec = (double)(clock_now_usec() - begin_usec) + 1e-3;
-    return true;
+    free(asks);
+    free(spans);
+    return ok;
 }
 
-/* One run, in new sequences. */
-static bool run_once(const BatchBench *bench, SeqId *seqs, BatchSpan *spans, const DigestAsk *asks, double *ret_rate,
-                     Error *error)
+static bool look_again(const BenchAgain *run, ListCheck *check, const Sequences *again, const uint32_t *tokens,
+                       uint32_t n_steps, Error *error)
 {
-    uint32_t n_open = 0;
-    double usec = 0;
-    bool ok = fill_sequences(bench, seqs, &n_open, error) && time_decoding(bench, seqs, spans, asks, &usec, error);
-    for (uint32_t i = 0; i < n_open; i++) engine_seq_close(bench->engine, seqs[i]);
-    *ret_rate = 1e6 * bench->n_sequences * bench->n_steps / (usec > 0 ? usec : 1);
+    engine_set_trace(run->engine, list_check_look, check);
+    bool ok = decode(run->engine, again->at, run->n, tokens, n_steps, error);
+    engine_set_trace(run->engine, NULL, NULL);
+    return ok;
+}
+
+bool bench_check_lists(const BenchAgain *run, const uint32_t *tokens, uint32_t n_steps, ListCounts *counts,
+                       Error *error)
+{
+    Sequences again;
+    ListCheck *check = NULL;
+    bool ok = sequences_init(run->engine, run->n, &again, error) && fork_sequences(run->bases, run->n, &again, error) &&
+              list_check_new(run->engine, again.at, run->n, &check, error) &&
+              look_again(run, check, &again, tokens, n_steps, error) && list_check_end(check, run->seqs, counts, error);
+    list_check_free(check);
+    sequences_done(&again);
+    return ok;
+}
+
+/* One run, in forks of the filled sequences. */
+static bool run_once(const BatchBench *bench, const SeqId *bases, bool check, double *ret_rate, Error *error)
+{
+    Sequences seqs;
+    const uint32_t n = bench->n_sequences;
+    bool ok = sequences_init(bench->engine, n, &seqs, error) && fork_sequences(bases, n, &seqs, error);
+    uint64_t begin_usec = clock_now_usec();
+    ok = ok && decode(bench->engine, seqs.at, n, bench->tokens, bench->n_steps, error);
+    double usec = (double)(clock_now_usec() - begin_usec) + 1e-3;
+    const BenchAgain again = {bench->engine, bases, seqs.at, n};
+    ok = ok && (!check || bench_check_lists(&again, bench->tokens, bench->n_steps, bench->lists, error));
+    sequences_done(&seqs);
+    *ret_rate = 1e6 * n * bench->n_steps / usec;
     return ok;
 }
 
 bool bench_batch(const BatchBench *bench, BenchSpread *ret_rates, Error *error)
 {
-    SeqId *seqs = calloc(bench->n_sequences, sizeof *seqs);
-    BatchSpan *spans = calloc(bench->n_sequences, sizeof *spans);
-    DigestAsk *asks = calloc(bench->n_sequences, sizeof *asks);
-    double *rates = calloc(bench->n_repetitions, sizeof *rates), unused;
-    bool ok = seqs && spans && asks && rates;
-    for (uint32_t i = 0; asks && i < bench->n_sequences; i++) asks[i].is_wanted = true;
-    if (!ok) error_set(error, ERR_NO_MEMORY, "no memory for %u sequences", bench->n_sequences);
-    ok = ok && run_once(bench, seqs, spans, asks, &unused, error);
-    for (uint32_t i = 0; ok && i < bench->n_repetitions; i++) ok = run_once(bench, seqs, spans, asks, &rates[i], error);
-    if (ok) *ret_rates = bench_spread(rates, bench->n_repetitions);
+    const uint32_t n = bench->n_repetitions;
+    Sequences bases;
+    double *rates = calloc(n, sizeof *rates), unused;
+    bool ok = sequences_init(bench->engine, bench->n_sequences, &bases, error) &&
+              (rates || error_set(error, ERR_NO_MEMORY, "no memory for %u figures", n)) &&
+              fill_sequences(bench, &bases, error) && run_once(bench, bases.at, false, &unused, error);
+    for (uint32_t i = 0; ok && i < n; i++) ok = run_once(bench, bases.at, bench->lists && i == n - 1, &rates[i], error);
+    if (ok) *ret_rates = bench_spread(rates, n);
     free(rates);
-    free(asks);
-    free(spans);
-    free(seqs);
+    sequences_done(&bases);
     return ok;
 }

@@ -2,8 +2,10 @@
 #include "server/cmd/bench.h"
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/eval/ask.h"
 #include "engine/eval/policy_spec.h"
 #include "engine/model/synthetic.h"
+#include "engine/select/select_stages.h"
 #include "server/cmd/bench_batch.h"
 #include "server/cmd/open_model.h"
 #include "server/cmd/progress.h"
@@ -36,9 +38,12 @@ typedef struct ModelBench {
     uint32_t n_threads;
     uint64_t block_bytes;              /* that the ceiling was measured over */
     PolicySpec policies[MAX_POLICIES]; /* that decode */
+    PolicyId ids[MAX_POLICIES];
+    bool reads_own_way[MAX_POLICIES]; /* prompts, which none before it reads like this */
     uint32_t n_policies;
-    BenchSpread prefill_rates[CONFIG_LIST_MAX], decode_rates[MAX_POLICIES][CONFIG_LIST_MAX];
-    BenchSpread batch_rates[CONFIG_LIST_MAX], products_rates[CONFIG_LIST_MAX];
+    BenchSpread prefill_rates[MAX_POLICIES][CONFIG_LIST_MAX], decode_rates[MAX_POLICIES][CONFIG_LIST_MAX];
+    BenchSpread batch_rates[MAX_POLICIES][CONFIG_LIST_MAX], products_rates[CONFIG_LIST_MAX];
+    ListCounts lists;
     KvTypes kv_types;
     double fraction_done;
     Progress progress;
@@ -51,9 +56,35 @@ static bool read_policies(ModelBench *bench, Error *error)
             return error_set_param(error, ERR_TOO_LARGE, "policies", "--policies: more than %d", MAX_POLICIES);
         PolicySpec *spec = &bench->policies[bench->n_policies];
         if (!policy_spec_next(&list, spec, error)) return false;
-        if (spec->roles[0])
-            return error_set_param(error, ERR_INVALID, "policies", "'%s': bench has no roles", spec->text);
         spec->policy.name = spec->text;
+    }
+    return true;
+}
+
+static bool take_roles(const Engine *engine, PolicySpec *spec, Error *error)
+{
+    const AttnPolicy *policy = NULL;
+    for (PolicyId id = 0; spec->roles[0] && (policy = engine_policy(engine, id)); id++)
+        if (policy->roles && !strcmp(policy->roles->name, spec->roles)) break;
+    return policy_spec_take_roles(spec, policy, policy ? 1 : 0, error);
+}
+
+static bool reads_own_way(const ModelBench *bench, uint32_t policy)
+{
+    for (uint32_t i = 0; i < policy; i++)
+        if (ask_reads_alike(bench->engine, bench->ids[i], bench->ids[policy], engine_context(bench->engine)))
+            return false;
+    return true;
+}
+
+static bool open_policies(ModelBench *bench, Error *error)
+{
+    for (uint32_t i = 0; i < bench->n_policies; i++) {
+        PolicySpec *spec = &bench->policies[i];
+        if (!take_roles(bench->engine, spec, error)) return false;
+        if (!engine_policy_intern(bench->engine, &spec->policy, &bench->ids[i], error))
+            return error_prefix(error, "policy '%s'", spec->text);
+        bench->reads_own_way[i] = reads_own_way(bench, i);
     }
     return true;
 }
@@ -179,10 +210,15 @@ static bool open_path(ModelBench *bench, const BenchPlan *plan, const char *path
                       &bench->products, &unused, error);
 }
 
+/* Nobody trained it: it goes as far as is timed. */
 static bool open_synthetic(ModelBench *bench, const BenchPlan *plan, Error *error)
 {
     Synthetic *synthetic = NULL;
-    bool ok = synthetic_new(plan->shape, plan->type, &synthetic, error) && fill(synthetic, bench->n_threads, error) &&
+    ModelShape shape = *plan->shape;
+    uint64_t wanted = longest_run(plan->config);
+    if (plan->config->context > wanted) wanted = plan->config->context;
+    if (wanted > shape.train_context) shape.train_context = (uint32_t)wanted;
+    bool ok = synthetic_new(&shape, plan->type, &synthetic, error) && fill(synthetic, bench->n_threads, error) &&
               open_path(bench, plan, synthetic_path(synthetic), error);
     synthetic_free(synthetic);
     return ok;
@@ -226,30 +262,40 @@ bool bench_run_until(Engine *engine, SeqId seq, const uint32_t *tokens, uint32_t
     return true;
 }
 
-/* A run of its own behind the sequence's tokens. */
-static bool time_run(ModelBench *bench, uint32_t end, RowKind kind, double *ret_usec, Error *error)
+/* A run of its own behind the sequence's tokens. check: its lists are compared, which is not timed. */
+static bool time_run(ModelBench *bench, uint32_t end, RowKind kind, bool check, double *ret_usec, Error *error)
 {
     SeqId seq = 0;
     if (!engine_seq_fork(bench->engine, bench->seq, &seq, error)) return false;
     uint64_t begin_usec = clock_now_usec();
     bool ok = bench_run_until(bench->engine, seq, bench->tokens, end, kind, error);
     uint64_t usec = clock_now_usec() - begin_usec;
+    const BenchAgain again = {.engine = bench->engine, .bases = &bench->seq, .seqs = &seq, .n = 1};
+    uint32_t n = end - engine_seq_tokens(bench->engine, bench->seq);
+    ok = ok && (!check || bench_check_lists(&again, bench->tokens + end - n, n, &bench->lists, error));
     engine_seq_close(bench->engine, seq);
     *ret_usec = (double)(usec ? usec : 1);
     return ok;
 }
 
+/* Of a device: the CPU's are the reference. */
+static bool makes_lists(const ModelBench *bench, uint32_t policy, uint32_t depth)
+{
+    const Selection *selection = &bench->policies[policy].policy.selection;
+    return engine_is_on_device(bench->engine) && select_applies(selection, ROWS_DECODE, depth);
+}
+
 /* Times positions [begin, end), each time in a new sequence that shares what is before them. */
-static bool time_steps(ModelBench *bench, uint32_t begin, uint32_t end, RowKind kind, BenchSpread *ret_rates,
-                       Error *error)
+static bool time_steps(ModelBench *bench, uint32_t begin, uint32_t end, RowKind kind, bool check,
+                       BenchSpread *ret_rates, Error *error)
 {
     uint32_t n = bench->config->repetitions;
-    uint32_t n_kinds = bench->config->prefill.n + bench->config->depth.n * bench->n_policies;
+    uint32_t n_kinds = (bench->config->prefill.n + bench->config->depth.n) * bench->n_policies;
     double usec;
     uint32_t warm_end = kind == ROWS_DECODE && end - begin > WARM_UP_TOKENS ? begin + WARM_UP_TOKENS : end;
-    if (!time_run(bench, warm_end, kind, &usec, error)) return false;
+    if (!time_run(bench, warm_end, kind, false, &usec, error)) return false;
     for (uint32_t i = 0; i < n; i++) {
-        if (!time_run(bench, end, kind, &usec, error)) return false;
+        if (!time_run(bench, end, kind, check && i == n - 1, &usec, error)) return false;
         bench->rates[i] = (end - begin) * 1e6 / usec;
         bench->fraction_done += 1.0 / n / n_kinds;
         progress_update(&bench->progress, bench->fraction_done);
@@ -263,35 +309,55 @@ static uint32_t batch_depth(const ModelBench *bench)
     return bench->config->depth.n ? bench->config->depth.at[0] : 0;
 }
 
-static bool measure_batches(ModelBench *bench, Error *error)
+/* The products do not depend on the policy. */
+static bool measure_batches(ModelBench *bench, uint32_t policy, Error *error)
 {
     const Config *config = bench->config;
     for (uint32_t i = 0; i < config->batch.n; i++) {
         BatchBench batch = {.engine = bench->engine,
+                            .policy = bench->ids[policy],
                             .tokens = bench->tokens,
                             .n_sequences = config->batch.at[i],
                             .depth = batch_depth(bench),
                             .n_steps = config->decode,
                             .n_repetitions = config->repetitions};
-        if (!bench_batch(&batch, &bench->batch_rates[i], error)) return false;
+        if (makes_lists(bench, policy, batch.depth)) batch.lists = &bench->lists;
+        if (!bench_batch(&batch, &bench->batch_rates[policy][i], error)) return false;
+        if (!bench->products || policy) continue;
         batch.engine = bench->products;
-        if (bench->products && !bench_batch(&batch, &bench->products_rates[i], error)) return false;
+        batch.policy = 0;
+        if (!bench_batch(&batch, &bench->products_rates[i], error)) return false;
     }
     return true;
+}
+
+/* A sequence of the policy that holds as many tokens. */
+static bool renew(ModelBench *bench, uint32_t policy, uint32_t depth, Error *error)
+{
+    engine_seq_close(bench->engine, bench->seq);
+    return engine_seq_new(bench->engine, bench->ids[policy], &bench->seq, error) &&
+           engine_seq_fill(bench->engine, bench->seq, depth, FILL_SEED, error);
+}
+
+static bool measure_prefill(ModelBench *bench, uint32_t policy, Error *error)
+{
+    const Config *config = bench->config;
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < config->prefill.n && bench->reads_own_way[policy]; i++)
+        ok = renew(bench, policy, 0, error) &&
+             time_steps(bench, 0, config->prefill.at[i], ROWS_PREFILL, false, &bench->prefill_rates[policy][i], error);
+    return ok;
 }
 
 static bool measure_decode(ModelBench *bench, uint32_t policy, Error *error)
 {
     const Config *config = bench->config;
-    PolicyId id;
-    bool ok = engine_policy_intern(bench->engine, &bench->policies[policy].policy, &id, error);
-    if (!ok) return error_prefix(error, "policy '%s'", bench->policies[policy].text);
+    bool ok = true;
     for (uint32_t i = 0; ok && i < config->depth.n; i++) {
         uint32_t depth = config->depth.at[i];
-        engine_seq_close(bench->engine, bench->seq);
-        ok = engine_seq_new(bench->engine, id, &bench->seq, error) &&
-             engine_seq_fill(bench->engine, bench->seq, depth, FILL_SEED, error) &&
-             time_steps(bench, depth, depth + config->decode, ROWS_DECODE, &bench->decode_rates[policy][i], error);
+        ok = renew(bench, policy, depth, error) &&
+             time_steps(bench, depth, depth + config->decode, ROWS_DECODE, makes_lists(bench, policy, depth),
+                        &bench->decode_rates[policy][i], error);
     }
     return ok;
 }
@@ -300,10 +366,10 @@ static bool measure(ModelBench *bench, Error *error)
 {
     bool ok = true;
     progress_begin(&bench->progress, "timing");
-    for (uint32_t i = 0; ok && i < bench->config->prefill.n; i++)
-        ok = time_steps(bench, 0, bench->config->prefill.at[i], ROWS_PREFILL, &bench->prefill_rates[i], error);
+    for (uint32_t p = 0; ok && p < bench->n_policies; p++) ok = measure_prefill(bench, p, error);
     for (uint32_t p = 0; ok && p < bench->n_policies; p++) ok = measure_decode(bench, p, error);
-    ok = ok && measure_batches(bench, error);
+    ok = ok && (!bench->config->batch.n || renew(bench, 0, 0, error)); /* what it holds they need */
+    for (uint32_t p = 0; ok && p < bench->n_policies; p++) ok = measure_batches(bench, p, error);
     progress_end(&bench->progress);
     return ok;
 }
@@ -347,6 +413,31 @@ static void write_decode(const ModelBench *bench, uint32_t policy, JsonOut *json
     }
 }
 
+static void write_prefill(const ModelBench *bench, uint32_t policy, JsonOut *json)
+{
+    for (uint32_t i = 0; i < bench->config->prefill.n && bench->reads_own_way[policy]; i++) {
+        json_raw(json, policy || i ? ",{\"policy\":" : "{\"policy\":");
+        json_string(json, bench->policies[policy].text);
+        json_rawf(json, ",\"tokens\":%u,", bench->config->prefill.at[i]);
+        write_rates(json, bench->prefill_rates[policy][i]);
+        json_raw(json, "}");
+    }
+}
+
+static void write_batches(const ModelBench *bench, uint32_t policy, JsonOut *json)
+{
+    const Config *config = bench->config;
+    for (uint32_t i = 0; i < config->batch.n; i++) {
+        json_raw(json, policy || i ? ",{\"policy\":" : "{\"policy\":");
+        json_string(json, bench->policies[policy].text);
+        json_rawf(json, ",\"sequences\":%u,\"depth\":%u,\"tokens\":%u,", config->batch.at[i], batch_depth(bench),
+                  config->decode);
+        write_rates(json, bench->batch_rates[policy][i]);
+        if (bench->products) json_rawf(json, ",\"ideal_tokens_per_second\":%.3f", bench->products_rates[i].median);
+        json_raw(json, "}");
+    }
+}
+
 static bool write_json(const ModelBench *bench, Buffer *out, Error *error)
 {
     const Config *config = bench->config;
@@ -360,22 +451,16 @@ static bool write_json(const ModelBench *bench, Buffer *out, Error *error)
               config->kv_type, config->prefill_chunk, config->repetitions);
     json_rawf(&json, ",\"weight_bytes\":%llu,\"read_ceiling\":{\"bytes\":%llu,\"gb_per_second\":%.3f},\"prefill\":[",
               (unsigned long long)bench->weight_bytes, (unsigned long long)bench->block_bytes, bench->ceiling / 1e3);
-    for (uint32_t i = 0; i < bench->config->prefill.n; i++) {
-        json_rawf(&json, "%s{\"tokens\":%u,", i ? "," : "", bench->config->prefill.at[i]);
-        write_rates(&json, bench->prefill_rates[i]);
-        json_raw(&json, "}");
-    }
+    for (uint32_t p = 0; p < bench->n_policies; p++) write_prefill(bench, p, &json);
     json_raw(&json, "],\"decode\":[");
     for (uint32_t p = 0; p < bench->n_policies; p++) write_decode(bench, p, &json);
     json_raw(&json, "],\"batches\":[");
-    for (uint32_t i = 0; i < config->batch.n; i++) {
-        json_rawf(&json, "%s{\"sequences\":%u,\"depth\":%u,\"tokens\":%u,", i ? "," : "", config->batch.at[i],
-                  batch_depth(bench), config->decode);
-        write_rates(&json, bench->batch_rates[i]);
-        if (bench->products) json_rawf(&json, ",\"ideal_tokens_per_second\":%.3f", bench->products_rates[i].median);
-        json_raw(&json, "}");
-    }
-    json_raw(&json, "]}\n");
+    for (uint32_t p = 0; p < bench->n_policies; p++) write_batches(bench, p, &json);
+    json_raw(&json, "]");
+    if (bench->lists.n_lists)
+        json_rawf(&json, ",\"lists\":{\"compared\":%u,\"equal\":%u,\"near_pages\":%u}", bench->lists.n_lists,
+                  bench->lists.n_equal, bench->lists.n_near);
+    json_raw(&json, "}\n");
     return json_end(&json, error);
 }
 
@@ -395,6 +480,40 @@ static bool print_decode(const ModelBench *bench, uint32_t policy, Buffer *out, 
     return ok;
 }
 
+/* Whose figures stand in the line, where it is not plain. */
+static bool end_line(const ModelBench *bench, uint32_t policy, Buffer *out, Error *error)
+{
+    const PolicySpec *spec = &bench->policies[policy];
+    return is_dense(spec) ? buffer_append_text(out, "\n", error) : buffer_printf(out, error, "   %s\n", spec->text);
+}
+
+static bool print_prefill(const ModelBench *bench, uint32_t policy, Buffer *out, Error *error)
+{
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < bench->config->prefill.n && bench->reads_own_way[policy]; i++) {
+        BenchSpread rates = bench->prefill_rates[policy][i];
+        ok = buffer_printf(out, error, "prefill of %-17u %10.1f %10.1f %10.1f", bench->config->prefill.at[i],
+                           rates.median, rates.min, rates.max) &&
+             end_line(bench, policy, out, error);
+    }
+    return ok;
+}
+
+static bool print_batches(const ModelBench *bench, uint32_t policy, Buffer *out, Error *error)
+{
+    const Config *config = bench->config;
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < config->batch.n; i++) {
+        BenchSpread rates = bench->batch_rates[policy][i];
+        ok = buffer_printf(out, error, "%-5u together at %-10u %10.1f %10.1f %10.1f", config->batch.at[i],
+                           batch_depth(bench), rates.median, rates.min, rates.max) &&
+             (!bench->products || buffer_printf(out, error, "   %.1f %% of the products alone",
+                                                100 * rates.median / bench->products_rates[i].median)) &&
+             end_line(bench, policy, out, error);
+    }
+    return ok;
+}
+
 static bool write_text(const ModelBench *bench, Buffer *out, Error *error)
 {
     const Config *config = bench->config;
@@ -405,20 +524,13 @@ static bool write_text(const ModelBench *bench, Buffer *out, Error *error)
         buffer_printf(out, error, "reading %.0f MiB: %.2f GB/s\n\n%-28s %10s %10s %10s\n",
                       (double)bench->block_bytes / (1 << 20), bench->ceiling / 1e3, "tokens a second", "median", "min",
                       "max");
-    for (uint32_t i = 0; ok && i < bench->config->prefill.n; i++) {
-        BenchSpread rates = bench->prefill_rates[i];
-        ok = buffer_printf(out, error, "prefill of %-17u %10.1f %10.1f %10.1f\n", bench->config->prefill.at[i],
-                           rates.median, rates.min, rates.max);
-    }
+    for (uint32_t p = 0; ok && p < bench->n_policies; p++) ok = print_prefill(bench, p, out, error);
     for (uint32_t p = 0; ok && p < bench->n_policies; p++) ok = print_decode(bench, p, out, error);
-    for (uint32_t i = 0; ok && i < config->batch.n; i++) {
-        BenchSpread rates = bench->batch_rates[i];
-        ok = buffer_printf(out, error, "%-5u together at %-10u %10.1f %10.1f %10.1f", config->batch.at[i],
-                           batch_depth(bench), rates.median, rates.min, rates.max) &&
-             (!bench->products || buffer_printf(out, error, "   %.1f %% of the products alone",
-                                                100 * rates.median / bench->products_rates[i].median)) &&
-             buffer_append_text(out, "\n", error);
-    }
+    for (uint32_t p = 0; ok && p < bench->n_policies; p++) ok = print_batches(bench, p, out, error);
+    if (ok && bench->lists.n_lists)
+        ok = buffer_printf(out, error,
+                           "lists of the timed runs: %u compared with the CPU's, %u equal, %u pages as near\n",
+                           bench->lists.n_lists, bench->lists.n_equal, bench->lists.n_near);
     return ok;
 }
 
@@ -426,8 +538,8 @@ bool bench_model(const BenchPlan *plan, Buffer *out, Error *error)
 {
     const Config *config = plan->config;
     ModelBench bench = {.config = config, .n_threads = config->threads ? config->threads : threads_available()};
-    bool ok = read_policies(&bench, error) && open_engine(&bench, plan, error) && check_context(&bench, error) &&
-              make_tokens(&bench, error) &&
+    bool ok = read_policies(&bench, error) && open_engine(&bench, plan, error) && open_policies(&bench, error) &&
+              check_context(&bench, error) && make_tokens(&bench, error) &&
               (plan->row ? measure_ceiling(&bench, error) : measure_device(&bench, plan->device, error)) &&
               measure(&bench, error) &&
               (config->json ? write_json(&bench, out, error) : write_text(&bench, out, error));

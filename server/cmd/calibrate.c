@@ -5,6 +5,7 @@
 #include "engine/eval/files.h"
 #include "engine/eval/gates.h"
 #include "server/cmd/cmd.h"
+#include "server/cmd/open_device.h"
 #include "server/cmd/progress.h"
 
 #include <stdio.h>
@@ -94,18 +95,15 @@ static bool work(const Config *config, Calibrate *calibrate, Progress *progress,
 }
 
 /* The exit status: what was asked for is wrong, or could not be done. */
-static int run(const Config *config, Error *error)
+static int run_on(const Config *config, Device *device, Error *error)
 {
     Calibrate *calibrate = NULL;
     Progress progress;
     Buffer gates;
     KvTypes kv_types;
     if (!kv_types_parse(config->kv_type, &kv_types, error)) return 2;
-    const EngineParams engine = {.model_path = config->model,
-                                 .kv_bytes = config->host_memory,
-                                 .n_threads = config->threads,
-                                 .kv_types = kv_types,
-                                 .world = 1};
+    EngineParams engine = {.model_path = config->model, .n_threads = config->threads, .kv_types = kv_types, .world = 1};
+    open_device_params(config, device, &engine);
     int status = 2;
     buffer_init(&gates, GATES_MAX_FILE_BYTES);
     if (config->gates && !file_read(config->gates, &gates, error))
@@ -116,6 +114,22 @@ static int run(const Config *config, Error *error)
         error_prefix(error, "%s", config->gates);
     calibrate_free(calibrate);
     buffer_done(&gates);
+    return status;
+}
+
+static int run(const Config *given, Error *error)
+{
+    Config config;
+    Device *device = NULL;
+    Error why_not;
+    int status = 1;
+    if (open_device(given, &config, &device, &why_not, error) &&
+        open_device_policies(given, given->policies, &config, &device, &why_not, error)) {
+        if (why_not.code != ERR_NONE) fprintf(stderr, "longwave calibrate: the CPU computes: %s\n", why_not.text);
+        status = run_on(&config, device, error);
+        if (status && open_device_give_up(given, error, &config, &device)) status = run_on(&config, device, error);
+    }
+    device_close(device);
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include "engine/eval/files.h"
 #include "engine/eval/policy_spec.h"
 #include "server/cmd/cmd.h"
+#include "server/cmd/open_device.h"
 #include "server/cmd/progress.h"
 
 #include <stdio.h>
@@ -20,34 +21,83 @@ enum {
     BATCH_ROWS = 1024
 };
 
-static bool open_engine(const Config *config, Progress *progress, Engine **ret_engine, Error *error)
+/* What computes, and the options with its defaults. */
+typedef struct Machine {
+    const Config *given;
+    Config config;
+    Device *device;
+    Engine *engine;
+} Machine;
+
+/* What the engine has to be opened with for the policies: see open_model.c. */
+static const char *attention_of(const Machine *machine, PolicySpec *longest)
+{
+    const char *policies = machine->config.policies;
+    return machine->device->is_host ? policy_specs_moving_preset(policies) : policy_specs_longest(policies, longest);
+}
+
+static bool open_engine(Machine *machine, Progress *progress, Error *error)
 {
     RopeOverride rope;
     KvTypes kv_types;
+    PolicySpec longest;
+    const Config *config = &machine->config;
     uint32_t context = 0;
     for (uint32_t i = 0; i < config->lengths.n; i++)
         if (config->lengths.at[i] > context) context = config->lengths.at[i];
     if (!kv_types_parse(config->kv_type, &kv_types, error) ||
         (config->rope && !rope_override_parse(config->rope, &rope, error)))
         return false;
-    const EngineParams params = {.model_path = config->model,
-                                 .context = context,
-                                 .kv_bytes = config->host_memory,
-                                 .max_sequences = config->max_batch + 64,
-                                 .roles = config->roles,
-                                 .attention = policy_specs_moving_preset(config->policies),
-                                 .rope = config->rope ? &rope : NULL,
-                                 .max_batch_rows = BATCH_ROWS,
-                                 .max_logit_rows = LOGIT_ROWS,
-                                 .n_threads = config->threads,
-                                 .kv_types = kv_types,
-                                 .world = 1,
-                                 .progress = progress_update,
-                                 .progress_arg = progress};
+    EngineParams params = {.model_path = config->model,
+                           .context = context,
+                           .max_sequences = config->max_batch + 64,
+                           .roles = config->roles,
+                           .attention = attention_of(machine, &longest),
+                           .rope = config->rope ? &rope : NULL,
+                           .max_batch_rows = machine->device->is_host ? BATCH_ROWS : config->prefill_chunk,
+                           .max_logit_rows = LOGIT_ROWS,
+                           .n_threads = config->threads,
+                           .kv_types = kv_types,
+                           .world = 1,
+                           .progress = progress_update,
+                           .progress_arg = progress};
+    open_device_params(config, machine->device, &params);
     progress_begin(progress, "loading");
-    bool ok = engine_open(&params, ret_engine, error);
+    bool ok = engine_open(&params, &machine->engine, error);
     progress_end(progress);
     return ok;
+}
+
+static bool has_probes(const char *policies)
+{
+    PolicySpec spec;
+    Error error; /* of what is no policy eval_new tells */
+    while (policies && policy_spec_next(&policies, &spec, &error))
+        if (spec.policy.selection.n_probes) return true;
+    return false;
+}
+
+static bool open_machine(Machine *machine, Progress *progress, Error *error)
+{
+    Error why_not;
+    const Config *given = machine->given;
+    if (!open_device(given, &machine->config, &machine->device, &why_not, error) ||
+        !open_device_policies(given, given->policies, &machine->config, &machine->device, &why_not, error))
+        return false;
+    if (why_not.code != ERR_NONE) fprintf(stderr, "longwave eval: the CPU computes: %s\n", why_not.text);
+    if (!open_engine(machine, progress, error) &&
+        !(open_device_give_up(given, error, &machine->config, &machine->device) &&
+          open_engine(machine, progress, error)))
+        return false;
+    if (!machine->device->is_host && given->positions && has_probes(given->policies))
+        fprintf(stderr, "longwave eval: a GPU estimates no missing mass, so no estimates are compared\n");
+    return true;
+}
+
+static void close_machine(Machine *machine)
+{
+    engine_close(machine->engine);
+    device_close(machine->device);
 }
 
 /* What is read before anything runs. */
@@ -183,7 +233,7 @@ static bool measure(const Config *config, Eval *eval, Progress *progress, Error 
 /* The exit status: what was asked for is wrong, or could not be done. */
 static int evaluate(const Config *config, Error *error)
 {
-    Engine *engine = NULL;
+    Machine machine = {.given = config};
     Eval *eval = NULL;
     Progress progress;
     Inputs inputs;
@@ -191,14 +241,14 @@ static int evaluate(const Config *config, Error *error)
     buffer_init(&inputs.calibration, CALIBRATION_MAX_BYTES);
     int status = 1;
     if (read_input("--text", config->text, &inputs.text, error) &&
-        read_input("--calibration", config->calibration, &inputs.calibration, error) &&
-        check_outputs(config, error) && open_engine(config, &progress, &engine, error)) {
+        read_input("--calibration", config->calibration, &inputs.calibration, error) && check_outputs(config, error) &&
+        open_machine(&machine, &progress, error)) {
         status = 2;
-        if (make(config, engine, &inputs, &progress, &eval, error))
+        if (make(&machine.config, machine.engine, &inputs, &progress, &eval, error))
             status = measure(config, eval, &progress, error) ? 0 : 1;
     }
     eval_free(eval);
-    engine_close(engine);
+    close_machine(&machine);
     buffer_done(&inputs.text);
     buffer_done(&inputs.calibration);
     return status;

@@ -2,6 +2,7 @@
 #include "server/cmd/open_device.h"
 
 #include "engine/device.h"
+#include "engine/eval/policy_spec.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,6 +31,15 @@ bool open_device_give_up(const Config *given, const Error *refusal, Config *conf
     *device = device_host();
     *config = *given;
     return true;
+}
+
+bool open_device_policies(const Config *given, const char *policies, Config *config, Device **device, Error *why_not,
+                          Error *error)
+{
+    *why_not = (Error){0};
+    if ((*device)->is_host || policy_specs_on_device(policies, error)) return true;
+    *why_not = *error;
+    return open_device_give_up(given, why_not, config, device);
 }
 
 void open_device_params(const Config *config, Device *device, EngineParams *params)

@@ -17,6 +17,13 @@ LW_CHECK bool open_device(const Config *config, Config *ret_config, Device **ret
  */
 bool open_device_give_up(const Config *given, const Error *refusal, Config *config, Device **device);
 
+/*
+ * Has the device the policies of a list [NAME,...]? Where auto chose one that lacks some it is given up for the CPU, as
+ * by open_device_give_up, and *why_not names the first of these; else an error does.
+ */
+LW_CHECK bool open_device_policies(const Config *given, const char *policies, Config *config, Device **device,
+                                   Error *why_not, Error *error);
+
 /* What engines are told of it. */
 void open_device_params(const Config *config, Device *device, EngineParams *params);
 

@@ -53,6 +53,32 @@ def test_policies_decode_side_by_side(tiny_path):
     assert ["floor_percent" in row for row in found["decode"]] == [True, True, False, False]
 
 
+def test_heads_that_stream(tiny_path, tmp_path):
+    roles = tmp_path / "roles.json"
+    roles.write_text('{"sink": 64, "recent": 64, "recent_prefill": 128, "streaming": [{"layer": 0, "heads": [0]}]}')
+    found = figures("-m", str(tiny_path), "--prefill", "200", "--depth", "300", "--decode", "3", "-r", "1", "--batch", "2",
+                    "--roles", f"mine={roles},half=50%", "--policies", "dense,lserve-4k:budget=512,dense:roles=mine,dense:roles=half")
+    # Prompts are timed once for all that read them alike.
+    assert [row["policy"] for row in found["prefill"]] == ["dense", "dense:roles=mine", "dense:roles=half"]
+    for rows in (found["decode"], found["batches"]):
+        assert [row["policy"] for row in rows] == ["dense", "lserve-4k:budget=512", "dense:roles=mine", "dense:roles=half"]
+    assert "lists" not in found, "they are compared with the CPU's, not on it"
+    done = bench("-m", str(tiny_path), *QUICK, "--roles", f"mine={roles}", "--policies", "dense:roles=mine")
+    assert done.returncode == 0 and done.stdout.count("dense:roles=mine") == 4
+
+
+@pytest.mark.parametrize("roles, said", [("mine=/none", "/none"), ("mine", "NAME=PATH"), ("mine=101%", "101%")])
+def test_wrong_roles(tiny_path, roles, said):
+    done = bench("-m", str(tiny_path), *QUICK, "--roles", roles)
+    assert done.returncode == 1 and said in done.stderr
+
+
+def test_a_synthetic_model_goes_as_far_as_is_timed():
+    found = figures("--synthetic", "smollm2-135m:q4_1", "--prefill", "none", "--depth", "9000", "--decode", "1", "-r", "1",
+                    "--kv-type", "int8", "--policies", "lserve-4k")
+    assert found["decode"][0]["depth"] == 9000  # trained for 8192, were it trained
+
+
 @pytest.mark.parametrize("policies, said", [("sparse", "'sparse'"), ("dense,", "a policy is a name"), ("dense:roles=half", "roles"),
                                             ("lserve-4k:budget=5", "budget"), (",".join(["dense"] * 17), "more than 16")])
 def test_wrong_policies(tiny_path, policies, said):

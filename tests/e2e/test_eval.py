@@ -77,6 +77,16 @@ def test_what_is_reported(tiny_path, tmp_path):
     assert list(listed) == sorted(set(listed)) and listed[-1] * 16 < last[0]
 
 
+@pytest.mark.parametrize("device, said", [("cuda", "CUDA"), ("cuda:x", "auto, cpu, cuda or cuda:N"), ("abacus", "abacus")])
+@pytest.mark.parametrize("command", ["eval", "calibrate"])
+def test_a_device_that_is_not_there(tiny_path, tmp_path, command, device, said):
+    output = ("-o", str(tmp_path / "roles.json")) if command == "calibrate" else ()
+    done = subprocess.run([BINARY, command, "-m", str(tiny_path), "--device", device, *output], capture_output=True, timeout=60,
+                          text=True)
+    assert done.returncode == 1 and said in done.stderr and done.stdout == ""
+    assert not (tmp_path / "roles.json").exists()
+
+
 def test_work_goes_on(tiny_path, tmp_path):
     kept = tmp_path / "kept.json"
     first = report("-m", str(tiny_path), *QUICK, "--resume", str(kept))

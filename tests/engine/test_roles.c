@@ -35,6 +35,35 @@ Test(test_roles, a_file_makes_a_policy)
     cr_expect(policy.sink == 0 && policy.recent_decode == 64 && policy.recent_prefill == 64);
 }
 
+Test(test_roles, a_share_spreads_over_the_heads)
+{
+    static const struct {
+        const char *list;
+        uint32_t n;
+    } cases[] = {{"some=50%", 12}, {"some=0%", 0}, {"some=100%", 24}, {"some=12.5%", 3}, {"some=70%", 16}};
+    const ModelShape large = {.n_layers = 3, .n_kv_heads = 8};
+    const RolesModel of_large = {&large, 1};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Arena arena;
+        const AttnPolicy *policies;
+        uint32_t n = 0, n_streams = 0;
+        arena_init(&arena, 4096, 1 << 20);
+        cr_assert(roles_load(cases[i].list, &of_large, &arena, &policies, &n, &error), "%s", error.text);
+        for (uint32_t h = 0; h < 24; h++) n_streams += policies[1].roles->streams[h];
+        cr_expect(n == 2 && n_streams == cases[i].n, "%s: %u", cases[i].list, n_streams);
+        cr_expect(policies[1].sink == 128 && policies[1].recent_decode == 256 && policies[1].recent_prefill == 2048);
+        for (uint32_t h = 0; h < 24 && i == 0; h++) cr_expect_eq(policies[1].roles->streams[h], h % 2);
+        arena_done(&arena);
+    }
+    Arena arena;
+    const AttnPolicy *policies;
+    uint32_t n;
+    arena_init(&arena, 4096, 1 << 20);
+    cr_expect_not(roles_load("some=101%", &of_large, &arena, &policies, &n, &error));
+    cr_expect(strstr(error.text, "101%"), "%s", error.text);
+    arena_done(&arena);
+}
+
 Test(test_roles, what_breaks_the_rules_is_named)
 {
     static const struct {

@@ -106,7 +106,7 @@ Test(test_policy_spec, the_longest_lists_of_a_list)
     } cases[] = {{"dense,lserve-4k:budget=16384,lserve-4k", "lserve-4k:budget=16384"},
                  {"lserve-4k,lserve-8k,dense", "lserve-8k"},
                  {"hip-3k:budget=65536,lserve-4k:budget=2048", "lserve-4k:budget=2048"},
-                 {"lserve-8k:roles=half,lserve-4k", "lserve-4k"},
+                 {"lserve-8k:roles=half,lserve-4k", "lserve-8k:roles=half"},
                  {"dense,hip-3k", NULL},
                  {NULL, NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -114,5 +114,31 @@ Test(test_policy_spec, the_longest_lists_of_a_list)
         const char *text = policy_specs_longest(cases[i].list, &spec);
         cr_assert_eq(!text, !cases[i].want, "%zu", i);
         if (text) cr_expect_str_eq(text, cases[i].want);
+    }
+}
+
+Test(test_policy_spec, what_a_device_lacks_is_named)
+{
+    static const struct {
+        const char *list, *lacks;
+    } cases[] = {{"dense", NULL},
+                 {"dense:roles=half,lserve-4k:roles=half:budget=1024,lserve-8k:refresh=8", NULL},
+                 {"lserve-4k,oracle:budget=1024", "'oracle:budget=1024'"},
+                 {"hip-3k", "'hip-3k'"},
+                 {"dense:k=2", "'dense:k=2'"},
+                 {"lserve-4k:k_decode=4", "'lserve-4k:k_decode=4'"},
+                 {"lserve-4k:unit=16", "'lserve-4k:unit=16'"},
+                 {"lserve-4k:missing=0.05", "'lserve-4k:missing=0.05'"},
+                 {"lserve-4k:prefill_from=0", "'lserve-4k:prefill_from=0'"},
+                 {"quest,random", "'quest'"},
+                 {"self-extend", "'self-extend'"},
+                 {"streaming-llm", "'streaming-llm'"},
+                 {"vertical-slash", "'vertical-slash'"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool has_all = policy_specs_on_device(cases[i].list, &error);
+        cr_assert_eq(has_all, !cases[i].lacks, "%s", cases[i].list);
+        if (has_all) continue;
+        cr_expect_eq(error.code, ERR_UNSUPPORTED);
+        cr_expect(strstr(error.text, cases[i].lacks) && strstr(error.text, "--device cpu"), "%s", error.text);
     }
 }

@@ -91,6 +91,20 @@ Test(test_results, another_identity_or_a_broken_file_is_refused, .init = name_fi
     cr_assert(cJSON_ReplaceItemInObject(identity, "seed", cJSON_CreateNumber(8)));
     cr_assert_not(results_load(path, identity, &read, &error));
     cr_assert(strstr(error.text, "'seed'"), "%s", error.text);
+    /* What a GPU measured says so, and what the CPU did says nothing. */
+    cr_assert(cJSON_ReplaceItemInObject(identity, "seed", cJSON_CreateNumber(7)));
+    cr_assert(results_load(path, identity, &read, &error), "%s", error.text);
+    results_done(&read);
+    cr_assert(cJSON_AddStringToObject(identity, "device", "gpu"));
+    cr_assert_not(results_load(path, identity, &read, &error));
+    cr_assert(strstr(error.text, "'device'"), "%s", error.text);
+    cJSON *of_cpu = results_maker_identity();
+    Results of_gpu;
+    cr_assert(results_new(identity, &of_gpu, &error) && results_save(&of_gpu, path, &error));
+    cr_assert_not(results_load(path, of_cpu, &read, &error));
+    cr_assert(strstr(error.text, "'device'"), "%s", error.text);
+    results_done(&of_gpu);
+    cJSON_Delete(of_cpu);
     cr_assert(file_replace(path, "{\"longwave_eval\":1", 18, &error));
     cr_assert_not(results_load(path, identity, &read, &error));
     cr_assert_eq(error.code, ERR_INVALID);
