@@ -48,9 +48,24 @@ MADE_ROLES = {"calibrate-smollm2": {"n25": (0.25, 128, 256), "n50": (0.5, 128, 2
               "calibrate-gemma": {"gs": (0.5, 128, 256)}}
 
 
+# What a GPU has (docs/eval.md), and the roles that it ranks itself; n70 is the default's of the CPU.
+GPU_MADE_ROLES = {"smollm2-gpu-calibrate": {"g25": (0.25, 128, 256), "g50": (0.5, 128, 256), "g60": (0.6, 128, 256),
+                                            "g70": (0.7, 128, 256), "g75": (0.75, 128, 256), "g80": (0.8, 128, 256)},
+                  "gemma-gpu-calibrate": {"e50": (0.5, 128, 256)}}
+MADE_ROLES.update(GPU_MADE_ROLES)
+GPU_LISTS = ["lserve-4k:budget=1024", "lserve-4k:budget=2048", "lserve-4k:budget=3072", "lserve-4k", "lserve-4k:budget=6144",
+             "lserve-4k:budget=2048:refresh=1", "lserve-4k:refresh=1"]
+GPU_GRID = [*GPU_LISTS, *(f"dense:roles={name}" for name in GPU_MADE_ROLES["smollm2-gpu-calibrate"]), "dense:roles=n70",
+            "lserve-4k:budget=2048:roles=g50", "lserve-4k:budget=3072:roles=g50:refresh=1", "lserve-4k:roles=g50",
+            "lserve-4k:roles=g60:refresh=1", "lserve-4k:budget=5120:roles=g70:refresh=1", "lserve-4k:budget=6144:roles=g70",
+            "lserve-4k:budget=6144:roles=n70", "lserve-4k:budget=6144:roles=n70:refresh=1"]
+GPU_CERTIFIED = ["lserve-4k:budget=6144:roles=n70", "lserve-4k:budget=6144:roles=n70:refresh=1", "dense:roles=n70"]
+GPU_GEMMA = [*GPU_LISTS, "dense:roles=e50", "lserve-4k:budget=2048:roles=e50"]
+
+
 class Job:
-    def __init__(self, name, model, args, threads=1, base=None, needs=(), roles=(), command="eval"):
-        self.name, self.model, self.args, self.threads = name, model, args, threads
+    def __init__(self, name, model, args, threads=1, base=None, needs=(), roles=(), command="eval", device="cpu"):
+        self.name, self.model, self.args, self.threads, self.device = name, model, args, threads, device
         self.base, self.needs, self.roles, self.command = base, tuple(needs), tuple(roles), command
 
 
@@ -71,10 +86,10 @@ def rows(name, model, policies, **rest):
     return Job(name, model, args, roles=roles_of(policies), **rest)
 
 
-def calibrate(name, model, tasks, threads):
+def calibrate(name, model, tasks, threads, **rest):
     args = ["--length", str(LENGTH), "--prompts", "1", "--per-haystack", "25", "--seed", "1", "--tasks", ",".join(tasks),
             "--sparsity", "0.8", "--recent-prefill", "8192", "--lengths", "none", "--output", f"{name}.json"]
-    return Job(name, model, args, threads=threads, command="calibrate")
+    return Job(name, model, args, threads=threads, command="calibrate", **rest)
 
 
 def cells(model, tasks, haystacks, groups, mode, label="", more=(), needs=()):
@@ -125,3 +140,23 @@ def fixed():
                "streaming": ["dense:roles=n50"], "default": [DEFAULT]}
     yield from cells("smollm2", [*smollm2[:2], WORDS], EXPLORED, decoded, "decode")
     yield from cells("smollm2", smollm2, EXPLORED, {"slash": GRID["slash"]}, "prefill")
+
+
+def gpu():
+    """What a GPU can do, in few processes, since it reads a prompt in less time than one takes to start."""
+    on = {"device": "cuda", "threads": 2}
+    smollm2, gemma = TASKS["smollm2"], TASKS["gemma"]
+    yield calibrate("smollm2-gpu-calibrate", "smollm2", RANKED_BY, **on)
+    yield calibrate("gemma-gpu-calibrate", "gemma", gemma, **on)
+    for mode, tasks in (("prefill", smollm2), ("decode", [*smollm2[:2], WORDS])):
+        for haystack in EXPLORED:
+            yield ask(f"smollm2-gpu-{mode}-{haystack}", "smollm2", ",".join(tasks), haystack, GPU_GRID, mode, **on)
+            yield ask(f"gemma-gpu-{mode}-{haystack}", "gemma", ",".join(gemma), haystack, GPU_GEMMA, mode, **on)
+    for haystack in CERTIFIED:
+        yield ask(f"smollm2-gpu-prefill-{haystack}", "smollm2", ",".join(smollm2), haystack, GPU_CERTIFIED, **on)
+    yield rows("smollm2-gpu-rows", "smollm2", ["lserve-4k:budget=2048", "lserve-4k", *GPU_CERTIFIED], **on)
+    yield rows("gemma-gpu-rows", "gemma", ["lserve-4k:budget=2048", "lserve-4k", "dense:roles=e50"], **on)
+    for factor in (2, 4):
+        for t, task in enumerate(smollm2[:1]):
+            yield ask(f"smollm2-gpu-beyond-{factor}-{t}", "smollm2", task, 0, ["lserve-4k"], length=factor * LENGTH,
+                      more=["--rope", f"ntk={factor}"], **on)

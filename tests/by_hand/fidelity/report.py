@@ -211,6 +211,21 @@ def tries_table(state):
     return [*lines, ""]
 
 
+def gpu_tables(state):
+    explored = Cells(state, r"smollm2-gpu-prefill-.*", jobs.EXPLORED)
+    certified = Cells(state, r"smollm2-gpu-prefill-.*", jobs.CERTIFIED)
+    decoded = Cells(state, r"smollm2-gpu-decode-.*", jobs.EXPLORED)
+    tasks, asked = jobs.TASKS["smollm2"], [*jobs.TASKS["smollm2"][:2], jobs.WORDS]
+    gemma = {mode: Cells(state, rf"gemma-gpu-{mode}-.*", jobs.EXPLORED) for mode in ("prefill", "decode")}
+    return {"gpu": grid(explored, tasks, jobs.LENGTH), "gpu-decode": grid(decoded, asked, jobs.LENGTH),
+            "gpu-default": default_table(certified, tasks, jobs.GPU_CERTIFIED[0]),
+            "gpu-streaming": default_table(certified, tasks, jobs.GPU_CERTIFIED[2]),
+            "gpu-gemma": grid(gemma["prefill"], jobs.TASKS["gemma"], jobs.LENGTH),
+            "gpu-gemma-decode": grid(gemma["decode"], jobs.TASKS["gemma"], jobs.LENGTH),
+            "gpu-rows": rows_table(state, ["smollm2-gpu-rows"]), "gpu-gemma-rows": rows_table(state, ["gemma-gpu-rows"]),
+            "gpu-recall": recall_table(state, ["smollm2-gpu-rows", "gemma-gpu-rows"])}
+
+
 def page(state, path, svg):
     tasks = jobs.TASKS["smollm2"]
     explored = Cells(state, r"smollm2-prefill-\d+-\d+-.*", jobs.EXPLORED)
@@ -222,7 +237,8 @@ def page(state, path, svg):
               "gemma-tries": tries_table(state), "gemma": grid(gemma, jobs.TASKS["gemma"], jobs.LENGTH),
               "rows": rows_table(state, ["smollm2-rows-wave", "smollm2-rows-lists", "smollm2-rows-default"]),
               "gemma-rows": rows_table(state, ["gemma-rows-wave"]),
-              "recall": recall_table(state, ["smollm2-rows-lists", "smollm2-rows-default"]), "beyond": beyond_table(state)}
+              "recall": recall_table(state, ["smollm2-rows-lists", "smollm2-rows-default"]), "beyond": beyond_table(state),
+              **gpu_tables(state)}
     text = path.read_text()
     for name, lines in tables.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end {name} -->"

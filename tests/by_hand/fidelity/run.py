@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what docs/fidelity.md reports, as many processes at once as there are cores, in so many seconds.
 
-usage: run.py --binary longwave --models DIR --roles DIR --text FILE --state DIR --seconds N [--cores N] [--only NAME]
+usage: run.py --binary longwave --models DIR --roles DIR --text FILE --state DIR --seconds N [--cores N] [--only NAME] [--gpu]
 
 What was measured stands in --state (one file a job, eval's --resume files) and is not measured again.
 """
@@ -60,7 +60,8 @@ class Runner:
         self.seed(job)
         model = str(Path(options.models) / jobs.MODELS[job.model])
         args = [str(Path(options.text).resolve()) if arg == "text.txt" else arg for arg in job.args]
-        command = [options.binary, job.command, "-m", model, "--threads", str(job.threads), "--host-memory", "6G"]
+        memory = ["--host-memory", "6G"] if job.device == "cpu" else ["--gpu-memory", options.gpu_memory, "--kv-type", "f16"]
+        command = [options.binary, job.command, "-m", model, "--threads", str(job.threads), "--device", job.device, *memory]
         if job.command == "eval":
             command += ["--resume", str(self.file(job.name))]
         else:
@@ -155,7 +156,8 @@ class Runner:
 
     def run(self):
         only = self.options.only
-        self.waiting = [job for job in jobs.fixed() if not only or only in job.name]
+        all_jobs = jobs.gpu() if self.options.gpu else jobs.fixed()
+        self.waiting = [job for job in all_jobs if not only or only in job.name]
         while time.monotonic() < self.end:
             self.reap()
             self.follow()
@@ -177,6 +179,8 @@ def main():
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", default="", help="jobs whose names hold this")
+    parser.add_argument("--gpu", action="store_true", help="what a GPU can do, on the first one")
+    parser.add_argument("--gpu-memory", default="24G", help="of each process")
     parser.add_argument("--length", type=int, default=jobs.LENGTH, help="of prompts, to try it out")
     options = parser.parse_args()
     jobs.LENGTH = options.length
