@@ -217,16 +217,20 @@ uint32_t device_step_split_rows(const Engine *engine)
     return engine->params.max_sequences + SPLIT_ROWS_MORE;
 }
 
-/* Few rows that may look far back are shared out over the device; many keep it busy by themselves. */
+/*
+ * Few rows that may look far back are shared out over the device; many keep it busy by themselves. The two ways differ
+ * in their bits: where those may not depend on the batch, the row's kind decides.
+ */
 static KvLaunch choose_split(Engine *engine, uint32_t n_spans)
 {
     KvLaunch launch = {
         .types = engine->step->types, .is_deterministic = engine->params.is_deterministic, .is_early = true};
-    uint32_t most = launch.is_deterministic ? 1 : SPLIT_SPAN_ROWS, left = device_step_split_rows(engine);
+    uint32_t most = SPLIT_SPAN_ROWS, left = device_step_split_rows(engine);
     if (n_spans > SPLIT_ROWS_MORE / SPLIT_SPAN_ROWS) most = 1;
     for (uint32_t i = 0; i < n_spans; i++) {
         PieceSpan *span = &engine->piece_spans[i];
-        span->is_split = span->n_rows <= most && span->n_rows <= left;
+        span->is_split =
+            launch.is_deterministic ? span->kind == ROWS_DECODE : span->n_rows <= most && span->n_rows <= left;
         if (!span->is_split) {
             launch.tiled_rows += span->n_rows;
             continue;
@@ -294,8 +298,10 @@ LayerTrace device_step_trace(const Engine *engine, const Piece *piece, uint32_t 
 bool device_step_takes(const Engine *engine, const Batch *batch)
 {
     if (batch->n_rows > engine->step->max_rows || batch->n_rows != batch->n_spans || engine->trace) return false;
-    for (uint32_t i = 0; i < batch->n_spans; i++)
+    for (uint32_t i = 0; i < batch->n_spans; i++) {
         if (batch->spans[i].logits == LOGITS_NONE) return false;
+        if (engine->params.is_deterministic && batch->spans[i].kind != ROWS_DECODE) return false; /* choose_split */
+    }
     return true;
 }
 

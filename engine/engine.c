@@ -332,6 +332,11 @@ bool engine_is_on_device(const Engine *engine)
     return !engine->device->is_host;
 }
 
+bool engine_is_deterministic_device(const Engine *engine)
+{
+    return engine_is_on_device(engine) && engine->params.is_deterministic;
+}
+
 EngineMemory engine_memory(const Engine *engine)
 {
     const EngineParams *p = &engine->params;

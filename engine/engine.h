@@ -58,6 +58,8 @@ uint32_t engine_max_logit_rows(const Engine *engine);
 uint32_t engine_n_threads(const Engine *engine); /* that compute on the host, the caller's included */
 const char *engine_device_name(const Engine *engine);
 bool engine_is_on_device(const Engine *engine); /* not on the host */
+/* A device whose rows have bits that do not depend on the batch: they depend on their RowKind, whatever the policy. */
+bool engine_is_deterministic_device(const Engine *engine);
 /*
  * Runs fn over [0, n_items) on these threads while the engine computes nothing: one item at a time by whichever is
  * free, as worker 0 .. engine_n_threads - 1.

@@ -165,18 +165,22 @@ static bool run_piece(Engine *engine, const WorkItem *item, Pass *pass)
     return !engine->step || forward_bounds(engine, &piece, item->n_layers);
 }
 
-/* Where the next piece of an item's rows ends: on a device rows that select go one by one, since each one's lists may
- * depend on what the row before it left. */
+/*
+ * Where the next piece of an item's rows ends: on a device rows that select go one by one, since each one's lists may
+ * depend on what the row before it left; decoded ones also where they are to have the bits of a step.
+ */
 static uint32_t piece_end(const Engine *engine, const Pass *pass, uint32_t first, uint32_t end)
 {
-    for (uint32_t i = 0; i < pass->n_spans && engine->max_list; i++) {
+    const bool is_deterministic = engine_is_deterministic_device(engine);
+    for (uint32_t i = 0; i < pass->n_spans && (engine->max_list || is_deterministic); i++) {
         const BatchSpan *span = &pass->spans[i];
         if (span->seq == SEQ_NONE || span->kind != ROWS_DECODE || span->n_rows == 1 ||
             span->first_row + span->n_rows <= first)
             continue;
         uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, span->seq));
         uint32_t row = span->first_row > first ? span->first_row : first;
-        if (selector_serves(&engine->policies[slot].policy) && row + 1 < end) end = row + 1;
+        bool is_apart = is_deterministic || selector_serves(&engine->policies[slot].policy);
+        if (is_apart && row + 1 < end) end = row + 1;
     }
     return end;
 }

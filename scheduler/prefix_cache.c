@@ -78,7 +78,8 @@ double prefix_now(const PrefixCache *cache)
 PrefixClasses prefix_classes(const PrefixCache *cache, PolicyId policy)
 {
     const AttnPolicy *attention = engine_policy(cache->engine, policy);
-    PrefixClasses classes = {.tells_decode = !policy_decodes_as_prefilled(attention),
+    PrefixClasses classes = {.tells_decode = engine_is_deterministic_device(cache->engine) ||
+                                             !policy_decodes_as_prefilled(attention),
                              .in_blocks = policy_selects_blocks(attention)};
     classes.info = engine_policy_classes(cache->engine, policy, &classes.n);
     classes.in_part = !kv_classes_are_quantised(classes.info, classes.n);

@@ -22,7 +22,8 @@ void sequence_post(Sequence *sequence, Event event)
 
 static bool recomputes(const Sequence *sequence, const SequenceTools *tools)
 {
-    return policy_decodes_as_prefilled(engine_policy(tools->engine, sequence->job->request->policy));
+    return !engine_is_deterministic_device(tools->engine) &&
+           policy_decodes_as_prefilled(engine_policy(tools->engine, sequence->job->request->policy));
 }
 
 bool sequence_goes_in_blocks(const Sequence *sequence, const SequenceTools *tools)
@@ -32,8 +33,9 @@ bool sequence_goes_in_blocks(const Sequence *sequence, const SequenceTools *tool
 
 bool sequence_goes_row_by_row(const Sequence *sequence, const SequenceTools *tools)
 {
-    return engine_is_on_device(tools->engine) &&
-           engine_policy(tools->engine, sequence->job->request->policy)->selection.n_stages > 0;
+    return engine_is_deterministic_device(tools->engine) ||
+           (engine_is_on_device(tools->engine) &&
+            engine_policy(tools->engine, sequence->job->request->policy)->selection.n_stages > 0);
 }
 
 /* ---- what it has and what it holds ---- */

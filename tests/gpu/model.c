@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * usage: gpu_model [short | select | digest] [MODEL.gguf ...]
+ * usage: gpu_model [short | select | digest | deterministic] [MODEL.gguf ...]
  * Whole models on device 0 against the CPU engine: tiny ones of every family, weight and KV type, and the text that the
  * given files write greedily. short: for a sanitizer, which makes all of it slow; select: rows that select alone;
- * digest: the way of logits to the host alone.
+ * digest: the way of logits to the host alone; deterministic: rows whose bits do not depend on the batch alone.
  */
 #include "tests/gpu/model_digest.h"
 #include "tests/gpu/model_pair.h"
@@ -193,12 +193,36 @@ static void try_pieces(Engine *engine, const char *name, const uint32_t *tokens)
     free(want);
 }
 
-/* A row's bits are the same alone and beside others. */
-static void try_deterministic(const char *path, const uint32_t *tokens)
+/* Decoded rows that are computed once more, some in one pass, leave what steps have left. */
+static void try_again(Engine *engine, const uint32_t *tokens)
 {
-    const PairParams params = {path, KV_BF16, true, CONTEXT, SEQUENCES, ROWS};
+    enum { BEFORE = 70, AGAIN = 13, CHUNK = 5 };
+    size_t n_vocab = engine_shape(engine)->n_vocab;
+    float *steps = model_logits(engine, AGAIN), *again = model_logits(engine, AGAIN);
+    SeqId a = model_seq(engine), b = model_seq(engine);
+    model_feed(engine, a, ROWS_PREFILL, tokens, BEFORE, 0, NULL);
+    model_feed(engine, b, ROWS_PREFILL, tokens, BEFORE, BEFORE - 1, NULL);
+    for (uint32_t i = 0; i < AGAIN; i++) model_step(engine, &a, tokens + BEFORE + i, 1, steps + i * n_vocab);
+    model_feed(engine, b, ROWS_DECODE, tokens + BEFORE, AGAIN, CHUNK, again);
+    uint32_t n = 0;
+    while (n < AGAIN && !memcmp(steps + n * n_vocab, again + n * n_vocab, n_vocab * sizeof *steps)) n++;
+    device_report(n == AGAIN, "deterministic: the first %u of %d decoded rows are the same computed once more", n,
+                  AGAIN);
+    engine_seq_close(engine, a);
+    engine_seq_close(engine, b);
+    free(steps);
+    free(again);
+}
+
+/* A row's bits are the same alone and beside others, and however its prompt was cut: also if one row is left of it. */
+static void try_deterministic(const char *path, KvType type)
+{
+    const PairParams params = {path, type, true, CONTEXT, SEQUENCES, ROWS};
     Pair pair = pair_open(device, &params, false);
     size_t n_vocab = engine_shape(pair.gpu)->n_vocab;
+    uint32_t tokens[N_TOKENS];
+    model_text(pair.gpu, 5, tokens, N_TOKENS);
+    try_again(pair.gpu, tokens);
     float *together = model_logits(pair.gpu, N_BATCH), *alone = model_logits(pair.gpu, 1);
     SeqId seqs[N_BATCH];
     uint32_t n_equal = 0;
@@ -209,7 +233,7 @@ static void try_deterministic(const char *path, const uint32_t *tokens)
     model_step(pair.gpu, seqs, tokens, N_BATCH, together);
     for (uint32_t i = 0; i < N_BATCH; i++) {
         SeqId seq = model_seq(pair.gpu);
-        model_feed(pair.gpu, seq, ROWS_PREFILL, tokens + i, 1 + i * 5, i % 3 ? 33 : 0, NULL);
+        model_feed(pair.gpu, seq, ROWS_PREFILL, tokens + i, 1 + i * 5, i % 3 == 0 ? 0 : i % 3 == 1 ? 33 : i * 5, NULL);
         model_step(pair.gpu, &seq, tokens + i, 1, alone);
         n_equal += !memcmp(alone, together + i * n_vocab, n_vocab * sizeof *alone);
         engine_seq_close(pair.gpu, seq);
@@ -286,8 +310,15 @@ static void try_case(const TinyCase *tiny, bool is_short)
     try_pages(pair.gpu, tiny->name, tokens);
     try_pieces(pair.gpu, tiny->name, tokens);
     pair_close(&pair);
-    if (tiny == cases) try_deterministic(path, tokens);
     if (tiny == cases) try_model_digests(device, path);
+    unlink(path);
+}
+
+static void try_deterministic_case(const TinyCase *tiny)
+{
+    char path[256];
+    if (!make_model(tiny, path, sizeof path)) return;
+    try_deterministic(path, tiny->kv_type);
     unlink(path);
 }
 
@@ -322,11 +353,22 @@ static void try_refusals(void)
     unlink(path);
 }
 
+/* What can be asked for alone. */
+enum { SELECT, DIGEST, DETERMINISTIC };
+static const char *const parts[] = {"select", "digest", "deterministic"};
+
+static bool is_part(const char *only, int part)
+{
+    return !only || only == parts[part];
+}
+
 int main(int argc, char **argv)
 {
     Error error, why_not;
-    bool is_short = argc > 1 && !strcmp(argv[1], "short"), is_select = argc > 1 && !strcmp(argv[1], "select"),
-         is_digest = argc > 1 && !strcmp(argv[1], "digest");
+    const char *only = NULL;
+    bool is_short = argc > 1 && !strcmp(argv[1], "short");
+    for (size_t i = 0; argc > 1 && i < sizeof parts / sizeof *parts; i++)
+        if (!strcmp(argv[1], parts[i])) only = parts[i];
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!device_open("cuda", &device, &why_not, &error)) {
         printf("SKIPPED, no device: %s\n0 passed, 0 failed\n", error.text);
@@ -334,13 +376,16 @@ int main(int argc, char **argv)
     }
     printf("%s\n", device->name);
     try_refusals();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases && !is_select && !is_digest; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && !only; i++)
         if (!is_short || i % 3 == 0) try_case(&cases[i], is_short);
-    if (!is_digest) try_selection(device);
-    for (int i = 1 + (is_short || is_select || is_digest); i < argc; i++) {
-        if (!is_digest) try_selected_text(device, argv[i]);
-        if (!is_select) try_model_digests(device, argv[i]);
-        if (!is_select && !is_digest) try_model_text(device, argv[i]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && is_part(only, DETERMINISTIC); i++)
+        if (i == 0 || (!is_short && cases[i].kv_type == KV_INT8)) try_deterministic_case(&cases[i]);
+    if (is_part(only, SELECT)) try_selection(device);
+    for (int i = 1 + (is_short || only); i < argc; i++) {
+        if (is_part(only, SELECT)) try_selected_text(device, argv[i]);
+        if (is_part(only, DIGEST)) try_model_digests(device, argv[i]);
+        if (is_part(only, DETERMINISTIC)) try_deterministic(argv[i], KV_BF16);
+        if (!only) try_model_text(device, argv[i]);
     }
     device_close(device);
     return device_finish();

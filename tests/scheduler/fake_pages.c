@@ -223,6 +223,12 @@ const KvClassInfo *engine_policy_classes(const Engine *engine, PolicyId policy, 
     return engine->policies[policy].classes;
 }
 
+bool engine_is_deterministic_device(const Engine *engine)
+{
+    (void)engine;
+    return false;
+}
+
 const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy)
 {
     return policy < engine->n_policies ? &engine->policies[policy].policy : NULL;

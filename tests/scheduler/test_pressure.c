@@ -66,14 +66,17 @@ static Rig *run_three(const RigParams *params, PolicyId policy)
 }
 
 /* With and without a swap store and a prefix cache, whatever the policy. */
-Test(pressure, who_gave_way_goes_on_as_it_would_have)
+/* deterministic: where decoded rows have other bits than prefilled ones whatever the policy. */
+static void go_on_as_before(bool deterministic)
 {
     for (PolicyId policy = 0; policy < FAKE_POLICIES; policy++) {
         RigParams ample = tight(1000);
+        ample.engine.is_on_device = ample.engine.is_deterministic = deterministic;
         Rig *want = run_three(&ample, policy);
         cr_assert_eq(want->recorder.stats.preempted, 0);
         for (int variant = 0; variant < 4; variant++) {
             RigParams params = tight_for(policy);
+            params.engine.is_on_device = params.engine.is_deterministic = deterministic;
             params.cache = variant & 1;
             if (variant & 2) params.max_swap_bytes = 0;
             Rig *rig = run_three(&params, policy);
@@ -81,7 +84,7 @@ Test(pressure, who_gave_way_goes_on_as_it_would_have)
             for (RequestId id = 1; id <= 3; id++) same_answers(rig, want, id);
             cr_assert_gt(rig->recorder.stats.preempted, 0);
             cr_assert_eq(records[1].timings.n_preempted, 0, "who came first never gives way");
-            bool must_swap = policy >= 2 && params.max_swap_bytes;
+            bool must_swap = (policy >= 2 || deterministic) && params.max_swap_bytes;
             cr_assert_eq(rig->recorder.stats.swapped_out_bytes > 0, must_swap);
             cr_assert_eq(rig->recorder.stats.swapped_in_bytes, rig->recorder.stats.swapped_out_bytes);
             cr_assert_eq(rig->recorder.stats.swap_bytes, 0);
@@ -91,6 +94,16 @@ Test(pressure, who_gave_way_goes_on_as_it_would_have)
         }
         rig_free(want);
     }
+}
+
+Test(pressure, who_gave_way_goes_on_as_it_would_have)
+{
+    go_on_as_before(false);
+}
+
+Test(pressure, who_gave_way_on_a_deterministic_device_goes_on_as_it_would_have)
+{
+    go_on_as_before(true);
 }
 
 Test(pressure, the_last_of_the_lowest_priority_gives_way)

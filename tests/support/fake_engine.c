@@ -161,6 +161,11 @@ void engine_each(Engine *engine, uint32_t n_items, EngineItemFn fn, void *arg)
     for (uint32_t i = n_items; i-- > 0;) fn(arg, i % FAKE_THREADS, i, i + 1);
 }
 
+bool engine_is_deterministic_device(const Engine *engine)
+{
+    return engine->params.is_on_device && engine->params.is_deterministic;
+}
+
 bool engine_is_on_device(const Engine *engine)
 {
     return engine->params.is_on_device;
@@ -262,7 +267,8 @@ static uint64_t write_token(Engine *engine, const BatchSpan *span, uint32_t posi
     SeqId seq = span->seq;
     PolicyId policy = kv_seq_policy(engine->seqs, seq);
     const KvPolicyMap *map = &engine->classes.policies[policy];
-    bool kinds_differ = !policy_decodes_as_prefilled(&engine->params.policies[policy]);
+    bool kinds_differ = engine_is_deterministic_device(engine) ||
+                        !policy_decodes_as_prefilled(&engine->params.policies[policy]);
     uint64_t seen = see(engine, seq, map, position);
     uint64_t value = mix(seen + listed(engine, span, position, seen) + token +
                          (kinds_differ && span->kind == ROWS_DECODE ? 7777 : 0));
@@ -396,9 +402,8 @@ static uint32_t rows_apart(const Engine *engine, const FakePass *pass, const Wor
     uint32_t n = 0, end = item->first_row + item->n_rows;
     for (uint32_t i = 0; i < pass->n_spans && engine->params.is_on_device; i++) {
         const BatchSpan *span = &pass->spans[i];
-        if (span->n_rows < 2 || span->kind != ROWS_DECODE ||
-            !engine->params.policies[kv_seq_policy(engine->seqs, span->seq)].selection.n_stages)
-            continue;
+        bool selects = engine->params.policies[kv_seq_policy(engine->seqs, span->seq)].selection.n_stages > 0;
+        if (span->n_rows < 2 || span->kind != ROWS_DECODE || (!selects && !engine->params.is_deterministic)) continue;
         for (uint32_t row = span->first_row; row < span->first_row + span->n_rows; row++)
             n += row >= item->first_row && row < end;
     }

@@ -37,6 +37,7 @@ typedef struct FakeEngineParams {
     bool is_on_device;        /* decoded rows that select are then worked on one by one */
     bool makes_digests;       /* steps bring digests of the rows that ask for them */
     bool short_digests;       /* as if too many ids were to be listed, which makes lists worth nothing */
+    bool is_deterministic;    /* on a device: all decoded rows, which differ from prefilled ones whatever the policy */
 } FakeEngineParams;
 
 Engine *fake_engine_new(const FakeEngineParams *params); /* engine_close frees it */
