@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/attention/kv_bounds.h"
-#include "kernels/attention/kv_device.cuh"
+#include "kernels/attention/kv_find.cuh"
 #include "kernels/attention/kv_store.h"
 
 namespace
@@ -25,20 +25,13 @@ struct BoundsShared {
 /* The index-th page that the spans fill; false past the last. All threads call. */
 __device__ bool find_page(const KvSpan *spans, uint32_t n_spans, uint64_t index, BoundsShared &shared)
 {
-    uint32_t each = (n_spans + blockDim.x - 1) / blockDim.x, from = threadIdx.x * each, to = min(from + each, n_spans);
-    uint64_t own = 0, total;
-    for (uint32_t s = from; s < to; s++) own += kv_bounds_end_page(&spans[s]) - kv_bounds_first_page(&spans[s]);
-    uint64_t before = block_prefix(own, shared.scratch, &total);
-    if (index >= before && index < before + own) {
-        uint32_t s = from, n;
-        for (; index >= before + (n = kv_bounds_end_page(&spans[s]) - kv_bounds_first_page(&spans[s])); s++)
-            before += n;
-        shared.span = &spans[s];
-        shared.page = kv_bounds_first_page(&spans[s]) + (uint32_t)(index - before);
-    }
+    auto count = [](const KvSpan &span) { return kv_bounds_end_page(&span) - kv_bounds_first_page(&span); };
+    auto found = [&](const KvSpan &span, uint32_t number) {
+        shared.span = &span;
+        shared.page = kv_bounds_first_page(&span) + number;
+    };
     if (threadIdx.x < KV_PAGE_SECTORS) shared.largest[threadIdx.x] = shared.is_open[threadIdx.x] = 0;
-    __syncthreads();
-    return index < total;
+    return find_page_of(spans, n_spans, index, shared.scratch, count, found);
 }
 
 /* Two neighbouring channels of a token, as later queries read them. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/attention/kv_device.cuh"
+#include "kernels/attention/kv_find.cuh"
 #include "kernels/attention/kv_store.h"
 #include "kernels/attention/kv_turn.cuh"
 #include "kernels/attention/kv_value.h"
@@ -25,22 +25,13 @@ __device__ uint32_t pages_touched(const KvSpan &span)
 /* The index-th page that the spans touch; false past the last. */
 __device__ bool find_page(const KvStoreParams &params, uint64_t index, PageRows *shared, uint64_t *scratch)
 {
-    uint32_t chunk = (params.n_spans + blockDim.x - 1) / blockDim.x, from = threadIdx.x * chunk;
-    uint32_t to = min(from + chunk, params.n_spans);
-    uint64_t own = 0, total;
-    for (uint32_t s = from; s < to; s++) own += pages_touched(params.spans[s]);
-    uint64_t before = block_prefix(own, scratch, &total);
-    if (index >= before && index < before + own) {
-        uint32_t s = from, n;
-        for (; index >= before + (n = pages_touched(params.spans[s])); s++) before += n;
-        const KvSpan *span = &params.spans[s];
-        shared->span = span;
-        shared->page = span->first_pos / KV_PAGE_TOKENS + (uint32_t)(index - before);
-        shared->first = max(span->first_pos, shared->page * KV_PAGE_TOKENS);
-        shared->end = min(span->first_pos + span->n_rows, (shared->page + 1) * KV_PAGE_TOKENS);
-    }
-    __syncthreads();
-    return index < total;
+    auto found = [&](const KvSpan &span, uint32_t number) {
+        shared->span = &span;
+        shared->page = span.first_pos / KV_PAGE_TOKENS + number;
+        shared->first = max(span.first_pos, shared->page * KV_PAGE_TOKENS);
+        shared->end = min(span.first_pos + span.n_rows, (shared->page + 1) * KV_PAGE_TOKENS);
+    };
+    return find_page_of(params.spans, params.n_spans, index, scratch, pages_touched, found);
 }
 
 __device__ char *k_block(const KvLayout &layout, char *slot, uint32_t token, uint32_t block)

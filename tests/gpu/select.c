@@ -185,15 +185,23 @@ static void test_batches(const KernelTable *table)
     }
 }
 
-/* As many pages as a million tokens have. */
+/* As many pages as a million tokens have; and more than a block has room for keys of (kMostKept), one of all by one. */
 static void test_long(const KernelTable *table)
 {
-    static const RigSeq seqs[] = {{RIG_MAX_TOKENS - 64, {1, (RIG_MAX_TOKENS - 384) / KV_PAGE_TOKENS, 59}}};
-    RigShape shape = {.dim = 128, .group = 4, .n_kv_heads = 2, .n_pairs = 64, .seqs = seqs, .n_seqs = 1};
+    enum { MILLION = 1 << 20, MOST = RIG_MAX_TOKENS };
+    static const RigSeq million[] = {{MILLION - 64, {1, (MILLION - 384) / KV_PAGE_TOKENS, 59}}};
+    static const RigSeq most[] = {{MOST - 64, {1, (MOST - 384) / KV_PAGE_TOKENS, 59}},
+                                  {MILLION + 128, {0, (1 << 14) + 1, 1 << 14}}};
+    RigShape shape = {.dim = 128, .group = 4, .n_kv_heads = 2, .n_pairs = 64, .seqs = million, .n_seqs = 1};
     test_rig(table, &shape, "a million tokens");
     shape.n_records = 5;
     shape.is_still = true;
     test_rig(table, &shape, "a million tokens, ties");
+    shape = (RigShape){.dim = 64, .group = 3, .n_kv_heads = 1, .n_pairs = 32, .seqs = most, .n_seqs = 2};
+    test_rig(table, &shape, "more pages than fit");
+    shape.n_records = 5;
+    shape.is_still = true;
+    test_rig(table, &shape, "more pages than fit, ties");
 }
 
 int main(int argc, char **argv)

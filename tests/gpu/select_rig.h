@@ -7,7 +7,7 @@
 #include "kernels/table.h"
 #include "tests/gpu/device_check.h"
 
-enum { RIG_MAX_SEQS = 40, RIG_MAX_HEADS = 8, RIG_MAX_TOKENS = 1 << 20, RIG_GUARD = 0x5A5A5A5A };
+enum { RIG_MAX_SEQS = 40, RIG_MAX_HEADS = 8, RIG_MAX_TOKENS = 3 << 19, RIG_GUARD = 0x5A5A5A5A };
 
 typedef struct RigSeq {
     uint32_t n_tokens; /* of context; the row is the next */
