@@ -24,6 +24,12 @@ BenchSpread bench_spread(double *values, size_t n)
     return (BenchSpread){(values[(n - 1) / 2] + values[n / 2]) / 2, values[0], values[n - 1]};
 }
 
+bool bench_add_step(Samples *steps, uint64_t begin_usec, Error *error)
+{
+    return !steps || samples_add(steps, clock_now_usec() - begin_usec) ||
+           error_set(error, ERR_NO_MEMORY, "no memory for the times of %u steps", steps->n + 1);
+}
+
 typedef struct ReadJob {
     const uint8_t *block;
     size_t n_bytes;

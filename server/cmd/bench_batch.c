@@ -85,7 +85,7 @@ static bool fork_sequences(const SeqId *bases, uint32_t n, Sequences *seqs, Erro
 }
 
 static bool decode(Engine *engine, const SeqId *seqs, uint32_t n, const uint32_t *tokens, uint32_t n_steps,
-                   Error *error)
+                   Samples *steps, Error *error)
 {
     BatchSpan *spans = calloc(n, sizeof *spans);
     DigestAsk *asks = calloc(n, sizeof *asks);
@@ -93,9 +93,11 @@ static bool decode(Engine *engine, const SeqId *seqs, uint32_t n, const uint32_t
     for (uint32_t i = 0; ok && i < n; i++) asks[i].is_wanted = true;
     for (uint32_t step = 0; ok && step < n_steps; step++) {
         float *logits;
+        uint64_t begin_usec = clock_now_usec();
         for (uint32_t i = 0; i < n; i++)
             spans[i] = (BatchSpan){seqs[i], i, 1, engine_seq_tokens(engine, seqs[i]), LOGITS_LAST, ROWS_DECODE};
-        ok = engine_forward(engine, &(Batch){tokens + step, n, spans, n, asks}, &logits, error);
+        ok = engine_forward(engine, &(Batch){tokens + step, n, spans, n, asks}, &logits, error) &&
+             bench_add_step(steps, begin_usec, error);
     }
     free(asks);
     free(spans);
@@ -106,7 +108,7 @@ static bool look_again(const BenchAgain *run, ListCheck *check, const Sequences 
                        uint32_t n_steps, Error *error)
 {
     engine_set_trace(run->engine, list_check_look, check);
-    bool ok = decode(run->engine, again->at, run->n, tokens, n_steps, error);
+    bool ok = decode(run->engine, again->at, run->n, tokens, n_steps, NULL, error);
     engine_set_trace(run->engine, NULL, NULL);
     return ok;
 }
@@ -131,7 +133,7 @@ static bool run_once(const BatchBench *bench, const SeqId *bases, bool check, do
     const uint32_t n = bench->n_sequences;
     bool ok = sequences_init(bench->engine, n, &seqs, error) && fork_sequences(bases, n, &seqs, error);
     uint64_t begin_usec = clock_now_usec();
-    ok = ok && decode(bench->engine, seqs.at, n, bench->tokens, bench->n_steps, error);
+    ok = ok && decode(bench->engine, seqs.at, n, bench->tokens, bench->n_steps, bench->steps, error);
     double usec = (double)(clock_now_usec() - begin_usec) + 1e-3;
     const BenchAgain again = {bench->engine, bases, seqs.at, n};
     ok = ok && (!check || bench_check_lists(&again, bench->tokens, bench->n_steps, bench->lists, error));
@@ -148,6 +150,7 @@ bool bench_batch(const BatchBench *bench, BenchSpread *ret_rates, Error *error)
     bool ok = sequences_init(bench->engine, bench->n_sequences, &bases, error) &&
               (rates || error_set(error, ERR_NO_MEMORY, "no memory for %u figures", n)) &&
               fill_sequences(bench, &bases, error) && run_once(bench, bases.at, false, &unused, error);
+    if (bench->steps) bench->steps->n = 0;
     for (uint32_t i = 0; ok && i < n; i++) ok = run_once(bench, bases.at, bench->lists && i == n - 1, &rates[i], error);
     if (ok) *ret_rates = bench_spread(rates, n);
     free(rates);

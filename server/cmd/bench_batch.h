@@ -5,15 +5,17 @@
 #include "engine/eval/list_check.h"
 #include "server/cmd/bench.h"
 
-/* Runs the tokens of positions [what the sequence holds, end): decode rows one by one, others in whole batches. */
+/* Runs the tokens of positions [what the sequence holds, end): decode rows one by one, each a step; others in whole
+ * batches. */
 LW_CHECK bool bench_run_until(Engine *engine, SeqId seq, const uint32_t *tokens, uint32_t end, RowKind kind,
-                              Error *error);
+                              Samples *steps, Error *error);
 
 typedef struct BatchBench {
     Engine *engine;
     PolicyId policy;
     const uint32_t *tokens; /* [depth, and n_sequences + n_steps at least] */
     uint32_t n_sequences, depth, n_steps, n_repetitions;
+    Samples *steps;    /* of all runs but the first; NULL: they are not kept */
     ListCounts *lists; /* of the last run they are compared, and counted here; NULL: they are not */
 } BatchBench;
 

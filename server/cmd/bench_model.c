@@ -43,6 +43,8 @@ typedef struct ModelBench {
     uint32_t n_policies;
     BenchSpread prefill_rates[MAX_POLICIES][CONFIG_LIST_MAX], decode_rates[MAX_POLICIES][CONFIG_LIST_MAX];
     BenchSpread batch_rates[MAX_POLICIES][CONFIG_LIST_MAX], products_rates[CONFIG_LIST_MAX];
+    Samples steps; /* of the figure that is measured */
+    SampleSummary decode_steps[MAX_POLICIES][CONFIG_LIST_MAX], batch_steps[MAX_POLICIES][CONFIG_LIST_MAX];
     ListCounts lists;
     KvTypes kv_types;
     double fraction_done;
@@ -248,7 +250,8 @@ static bool make_tokens(ModelBench *bench, Error *error)
     return true;
 }
 
-bool bench_run_until(Engine *engine, SeqId seq, const uint32_t *tokens, uint32_t end, RowKind kind, Error *error)
+bool bench_run_until(Engine *engine, SeqId seq, const uint32_t *tokens, uint32_t end, RowKind kind, Samples *steps,
+                     Error *error)
 {
     const DigestAsk greedy = {.is_wanted = true};
     uint32_t chunk = kind == ROWS_DECODE ? 1 : engine_max_batch_rows(engine);
@@ -257,7 +260,8 @@ bool bench_run_until(Engine *engine, SeqId seq, const uint32_t *tokens, uint32_t
         const BatchSpan span = {seq, 0, n, at, at + n == end || kind == ROWS_DECODE ? LOGITS_LAST : LOGITS_NONE, kind};
         const Batch batch = {tokens + at, n, &span, 1, kind == ROWS_DECODE ? &greedy : NULL};
         float *logits;
-        if (!engine_forward(engine, &batch, &logits, error)) return false;
+        uint64_t begin_usec = clock_now_usec();
+        if (!engine_forward(engine, &batch, &logits, error) || !bench_add_step(steps, begin_usec, error)) return false;
     }
     return true;
 }
@@ -268,7 +272,7 @@ static bool time_run(ModelBench *bench, uint32_t end, RowKind kind, bool check, 
     SeqId seq = 0;
     if (!engine_seq_fork(bench->engine, bench->seq, &seq, error)) return false;
     uint64_t begin_usec = clock_now_usec();
-    bool ok = bench_run_until(bench->engine, seq, bench->tokens, end, kind, error);
+    bool ok = bench_run_until(bench->engine, seq, bench->tokens, end, kind, &bench->steps, error);
     uint64_t usec = clock_now_usec() - begin_usec;
     const BenchAgain again = {.engine = bench->engine, .bases = &bench->seq, .seqs = &seq, .n = 1};
     uint32_t n = end - engine_seq_tokens(bench->engine, bench->seq);
@@ -294,6 +298,7 @@ static bool time_steps(ModelBench *bench, uint32_t begin, uint32_t end, RowKind 
     double usec;
     uint32_t warm_end = kind == ROWS_DECODE && end - begin > WARM_UP_TOKENS ? begin + WARM_UP_TOKENS : end;
     if (!time_run(bench, warm_end, kind, false, &usec, error)) return false;
+    bench->steps.n = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (!time_run(bench, end, kind, check && i == n - 1, &usec, error)) return false;
         bench->rates[i] = (end - begin) * 1e6 / usec;
@@ -319,10 +324,12 @@ static bool measure_batches(ModelBench *bench, uint32_t policy, Error *error)
                             .tokens = bench->tokens,
                             .n_sequences = config->batch.at[i],
                             .depth = batch_depth(bench),
+                            .steps = &bench->steps,
                             .n_steps = config->decode,
                             .n_repetitions = config->repetitions};
         if (makes_lists(bench, policy, batch.depth)) batch.lists = &bench->lists;
         if (!bench_batch(&batch, &bench->batch_rates[policy][i], error)) return false;
+        bench->batch_steps[policy][i] = samples_summarize(&bench->steps);
         if (!bench->products || policy) continue;
         batch.engine = bench->products;
         batch.policy = 0;
@@ -358,6 +365,7 @@ static bool measure_decode(ModelBench *bench, uint32_t policy, Error *error)
         ok = renew(bench, policy, depth, error) &&
              time_steps(bench, depth, depth + config->decode, ROWS_DECODE, makes_lists(bench, policy, depth),
                         &bench->decode_rates[policy][i], error);
+        bench->decode_steps[policy][i] = samples_summarize(&bench->steps);
     }
     return ok;
 }
@@ -398,6 +406,12 @@ static void write_rates(JsonOut *json, BenchSpread rates)
               rates.max);
 }
 
+static void write_steps(JsonOut *json, const SampleSummary *steps)
+{
+    json_rawf(json, ",\"step_ms\":{\"n\":%u,\"p50\":%.3f,\"p99\":%.3f,\"max\":%.3f}", steps->n, steps->p50 / 1e3,
+              steps->p99 / 1e3, steps->max / 1e3);
+}
+
 static void write_decode(const ModelBench *bench, uint32_t policy, JsonOut *json)
 {
     const Config *config = bench->config;
@@ -406,6 +420,7 @@ static void write_decode(const ModelBench *bench, uint32_t policy, JsonOut *json
         json_string(json, bench->policies[policy].text);
         json_rawf(json, ",\"depth\":%u,\"tokens\":%u,", config->depth.at[i], config->decode);
         write_rates(json, bench->decode_rates[policy][i]);
+        write_steps(json, &bench->decode_steps[policy][i]);
         if (is_dense(&bench->policies[policy]))
             json_rawf(json, ",\"bytes_per_token\":%.0f,\"floor_percent\":%.2f", decode_bytes(bench, i),
                       floor_percent(bench, policy, i));
@@ -433,6 +448,7 @@ static void write_batches(const ModelBench *bench, uint32_t policy, JsonOut *jso
         json_rawf(json, ",\"sequences\":%u,\"depth\":%u,\"tokens\":%u,", config->batch.at[i], batch_depth(bench),
                   config->decode);
         write_rates(json, bench->batch_rates[policy][i]);
+        write_steps(json, &bench->batch_steps[policy][i]);
         if (bench->products) json_rawf(json, ",\"ideal_tokens_per_second\":%.3f", bench->products_rates[i].median);
         json_raw(json, "}");
     }
@@ -543,6 +559,7 @@ bool bench_model(const BenchPlan *plan, Buffer *out, Error *error)
               (plan->row ? measure_ceiling(&bench, error) : measure_device(&bench, plan->device, error)) &&
               measure(&bench, error) &&
               (config->json ? write_json(&bench, out, error) : write_text(&bench, out, error));
+    samples_done(&bench.steps);
     free(bench.rates);
     free(bench.tokens);
     engine_close(bench.products);

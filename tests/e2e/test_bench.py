@@ -29,6 +29,10 @@ def test_figures_of_a_model(tiny_path):
     for row in found["prefill"] + found["decode"]:
         rate = row["tokens_per_second"]
         assert 0 < rate["min"] <= rate["median"] <= rate["max"]
+    for row in found["decode"]:
+        steps = row["step_ms"]
+        assert steps["n"] == 3 * 5 and 0 < steps["p50"] <= steps["p99"] <= steps["max"]
+        assert steps["p50"] <= 1000 / row["tokens_per_second"]["min"] * 5
     near, far = found["decode"]
     assert found["weight_bytes"] < near["bytes_per_token"] < far["bytes_per_token"]
     for row in (near, far):
