@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/numbers.h"
+#include "base/slice.h"
 #include "config/config.h"
 #include "engine/select/roles.h"
 #include "server/cmd/cmd.h"
@@ -23,6 +24,8 @@
 enum { MAX_NAMES = 16, HELD_BODIES = 8, MAX_PASSES = 4, MIN_LOGIT_ROWS = 8, BLOCK_ROWS = 64 };
 /* A reload may raise max_queue so far. */
 enum { QUEUE_GROWTH = 4, QUEUE_LEAST = 256, QUEUE_MOST = 1 << 18 };
+/* The loop works for a moment at a time, and nobody should wait for it behind threads that compute. */
+enum { LOOP_SLICE_USEC = 100 };
 
 typedef struct Serve {
     int argc;
@@ -366,6 +369,7 @@ static bool serve_run(Serve *serve, Error *error)
     int code = uv_loop_init(&serve->loop);
     if (code) return error_set(error, ERR_IO, "cannot make an event loop: %s", uv_strerror(code));
     raise_descriptor_limit();
+    slice_set(LOOP_SLICE_USEC);
     bool ok = start_server(serve, error);
     if (ok) {
         serve->load.data = serve;
