@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/gpu/model_select.h"
 
+#include "engine/eval/counts.h"
+#include "engine/eval/list_check.h"
 #include "engine/select/select_stages.h"
 #include "tests/gpu/model_pair.h"
 #include "tests/support/tiny_model.h"
@@ -181,6 +183,50 @@ static void try_ways(Engine *engine, PolicyId policy, const char *name, const ui
     for (uint32_t way = 0; way < WAYS; way++) free(of[way]);
 }
 
+typedef struct BothLooks {
+    ListCheck *lists;
+    CountTrace counting;
+} BothLooks;
+
+static void look_twice(void *arg, const LayerTrace *trace)
+{
+    BothLooks *looks = arg;
+    list_check_look(looks->lists, trace);
+    counts_look(&looks->counting, trace);
+}
+
+/* Lists that steps have left are the reference's; who looks sees what the engine counts. */
+static void try_looking(Engine *engine, PolicyId policy, const char *name, const uint32_t *tokens)
+{
+    Error error = {0};
+    BothLooks looks = {.counting.shape = engine_shape(engine)};
+    ListCounts counts = {0};
+    SeqId base = model_seq_of(engine, policy), run = 0, again = 0;
+    model_feed(engine, base, ROWS_PREFILL, tokens, ROWS, 0, NULL);
+    model_feed(engine, base, ROWS_PREFILL, tokens + ROWS, 150, 0, NULL);
+    bool good = engine_seq_fork(engine, base, &run, &error) && engine_seq_fork(engine, base, &again, &error) &&
+                list_check_new(engine, &again, 1, &looks.lists, &error);
+    device_report(good, "%s: forks: %s", name, error.text);
+    if (!good) exit(1);
+    float *logits = model_logits(engine, 1);
+    for (uint32_t i = 0; i < N_STEPS; i++) model_step(engine, &run, tokens + i, 1, logits);
+    engine_set_trace(engine, look_twice, &looks);
+    for (uint32_t i = 0; i < N_STEPS; i++) model_step(engine, &again, tokens + i, 1, logits);
+    engine_set_trace(engine, NULL, NULL);
+    good = list_check_end(looks.lists, &run, &counts, &error);
+    device_report(good, "%s, policy %u: lists: %s", name, policy, error.text);
+    printf("%-52s %u lists, %u equal, %u pages as near\n", name, counts.n_lists, counts.n_equal, counts.n_near);
+    uint64_t counted = engine_seq_attention(engine, again, ROWS_DECODE).kv_bytes;
+    uint64_t windows = engine_shape(engine)->window_tokens;
+    device_report(looks.counting.counts.kv_bytes == counted || (windows && looks.counting.counts.kv_bytes > counted),
+                  "%s, policy %u: %llu bytes are seen, %llu counted", name, policy,
+                  (unsigned long long)looks.counting.counts.kv_bytes, (unsigned long long)counted);
+    free(logits);
+    list_check_free(looks.lists);
+    const SeqId seqs[] = {base, run, again};
+    close_seqs(engine, seqs, 3);
+}
+
 static void try_tiny(Device *device, const char *name, const char *const *settings, KvType type, double limit)
 {
     static const HeadRoles roles = {.name = "half", .streams = streams};
@@ -205,6 +251,7 @@ static void try_tiny(Device *device, const char *name, const char *const *settin
     for (PolicyId policy = 2; policy < 5; policy++) {
         try_decode(&pair, policy, name, tokens, limit);
         try_ways(pair.gpu, policy, name, tokens);
+        try_looking(pair.gpu, policy, name, tokens);
     }
     pair_close(&pair);
     unlink(path);

@@ -144,7 +144,7 @@ def fixed():
 
 def gpu():
     """What a GPU can do, in few processes, since it reads a prompt in less time than one takes to start."""
-    on = {"device": "cuda", "threads": 2}
+    on = {"device": "cuda", "threads": 1}
     smollm2, gemma = TASKS["smollm2"], TASKS["gemma"]
     yield calibrate("smollm2-gpu-calibrate", "smollm2", RANKED_BY, **on)
     yield calibrate("gemma-gpu-calibrate", "gemma", gemma, **on)

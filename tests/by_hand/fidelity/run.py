@@ -180,7 +180,7 @@ def main():
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", default="", help="jobs whose names hold this")
     parser.add_argument("--gpu", action="store_true", help="what a GPU can do, on the first one")
-    parser.add_argument("--gpu-memory", default="24G", help="of each process")
+    parser.add_argument("--gpu-memory", default="12G", help="of each process")
     parser.add_argument("--length", type=int, default=jobs.LENGTH, help="of prompts, to try it out")
     options = parser.parse_args()
     jobs.LENGTH = options.length
