@@ -55,11 +55,12 @@ GPU_MADE_ROLES = {"smollm2-gpu-calibrate": {"g25": (0.25, 128, 256), "g50": (0.5
 MADE_ROLES.update(GPU_MADE_ROLES)
 GPU_LISTS = ["lserve-4k:budget=1024", "lserve-4k:budget=2048", "lserve-4k:budget=3072", "lserve-4k", "lserve-4k:budget=6144",
              "lserve-4k:budget=2048:refresh=1", "lserve-4k:refresh=1"]
-GPU_GRID = [*GPU_LISTS, *(f"dense:roles={name}" for name in GPU_MADE_ROLES["smollm2-gpu-calibrate"]), "dense:roles=n70",
-            "lserve-4k:budget=2048:roles=g50", "lserve-4k:budget=3072:roles=g50:refresh=1", "lserve-4k:roles=g50",
-            "lserve-4k:roles=g60:refresh=1", "lserve-4k:budget=5120:roles=g70:refresh=1", "lserve-4k:budget=6144:roles=g70",
-            "lserve-4k:budget=6144:roles=n70", "lserve-4k:budget=6144:roles=n70:refresh=1"]
 GPU_CERTIFIED = ["lserve-4k:budget=6144:roles=n70", "lserve-4k:budget=6144:roles=n70:refresh=1", "dense:roles=n70"]
+GPU_GRID = {"lists": [*GPU_LISTS, *GPU_CERTIFIED],
+            "roles": [*(f"dense:roles={name}" for name in GPU_MADE_ROLES["smollm2-gpu-calibrate"]), "lserve-4k:roles=g50",
+                      "lserve-4k:budget=2048:roles=g50", "lserve-4k:budget=3072:roles=g50:refresh=1",
+                      "lserve-4k:roles=g60:refresh=1", "lserve-4k:budget=5120:roles=g70:refresh=1",
+                      "lserve-4k:budget=6144:roles=g70"]}
 GPU_GEMMA = [*GPU_LISTS, "dense:roles=e50", "lserve-4k:budget=2048:roles=e50"]
 
 
@@ -146,11 +147,12 @@ def gpu():
     """What a GPU can do, in few processes, since it reads a prompt in less time than one takes to start."""
     on = {"device": "cuda", "threads": 1}
     smollm2, gemma = TASKS["smollm2"], TASKS["gemma"]
-    yield calibrate("smollm2-gpu-calibrate", "smollm2", RANKED_BY, **on)
+    yield calibrate("smollm2-gpu-calibrate", "smollm2", RANKED_BY, threads=3, device="cuda")
     yield calibrate("gemma-gpu-calibrate", "gemma", gemma, **on)
     for mode, tasks in (("prefill", smollm2), ("decode", [*smollm2[:2], WORDS])):
         for haystack in EXPLORED:
-            yield ask(f"smollm2-gpu-{mode}-{haystack}", "smollm2", ",".join(tasks), haystack, GPU_GRID, mode, **on)
+            for part, policies in GPU_GRID.items():
+                yield ask(f"smollm2-gpu-{mode}-{haystack}-{part}", "smollm2", ",".join(tasks), haystack, policies, mode, **on)
             yield ask(f"gemma-gpu-{mode}-{haystack}", "gemma", ",".join(gemma), haystack, GPU_GEMMA, mode, **on)
     for haystack in CERTIFIED:
         yield ask(f"smollm2-gpu-prefill-{haystack}", "smollm2", ",".join(smollm2), haystack, GPU_CERTIFIED, **on)
