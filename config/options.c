@@ -261,8 +261,9 @@ const ConfigOption config_options[] = {
     {"replay", .kind = OPTION_TEXT, FIELD(replay), .shown = "none", .commands = CMD_BENCH_SERVE, .metavar = "PATH",
      .help = "instead of a workload: requests at their times, a JSON object a line with at (seconds), prompt or "
              "prompt_tokens, and answer_tokens"},
-    {"clients", .kind = OPTION_INTEGER, FIELD(clients), .fallback = "16", .min = 1, .max = 16384,
-     .commands = CMD_BENCH_SERVE, .metavar = "N", .help = "closed loop: so many ask again when they have their answer"},
+    {"clients", .kind = OPTION_INTEGER, FIELD(clients), .fallback = "0", .shown = "16; in open loop as needed",
+     .max = 16384, .commands = CMD_BENCH_SERVE, .metavar = "N",
+     .help = "so many ask again when they have their answer; in open loop the most that ask at once"},
     {"rate", .kind = OPTION_REAL, FIELD(rate), .fallback = "0", .shown = "closed loop", .real_max = 1e5,
      .commands = CMD_BENCH_SERVE, .metavar = "X",
      .help = "open loop: so many begin in a second, at random times that do not wait for the server; at least 1e-6"},

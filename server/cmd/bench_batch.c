@@ -150,7 +150,7 @@ bool bench_batch(const BatchBench *bench, BenchSpread *ret_rates, Error *error)
     bool ok = sequences_init(bench->engine, bench->n_sequences, &bases, error) &&
               (rates || error_set(error, ERR_NO_MEMORY, "no memory for %u figures", n)) &&
               fill_sequences(bench, &bases, error) && run_once(bench, bases.at, false, &unused, error);
-    if (bench->steps) bench->steps->n = 0;
+    if (bench->steps) samples_clear(bench->steps);
     for (uint32_t i = 0; ok && i < n; i++) ok = run_once(bench, bases.at, bench->lists && i == n - 1, &rates[i], error);
     if (ok) *ret_rates = bench_spread(rates, n);
     free(rates);

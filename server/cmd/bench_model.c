@@ -11,6 +11,7 @@
 #include "server/cmd/progress.h"
 #include "server/json_out.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -298,7 +299,7 @@ static bool time_steps(ModelBench *bench, uint32_t begin, uint32_t end, RowKind 
     double usec;
     uint32_t warm_end = kind == ROWS_DECODE && end - begin > WARM_UP_TOKENS ? begin + WARM_UP_TOKENS : end;
     if (!time_run(bench, warm_end, kind, false, &usec, error)) return false;
-    bench->steps.n = 0;
+    samples_clear(&bench->steps);
     for (uint32_t i = 0; i < n; i++) {
         if (!time_run(bench, end, kind, check && i == n - 1, &usec, error)) return false;
         bench->rates[i] = (end - begin) * 1e6 / usec;
@@ -408,8 +409,8 @@ static void write_rates(JsonOut *json, BenchSpread rates)
 
 static void write_steps(JsonOut *json, const SampleSummary *steps)
 {
-    json_rawf(json, ",\"step_ms\":{\"n\":%u,\"p50\":%.3f,\"p99\":%.3f,\"max\":%.3f}", steps->n, steps->p50 / 1e3,
-              steps->p99 / 1e3, steps->max / 1e3);
+    json_rawf(json, ",\"step_ms\":{\"n\":%" PRIu64 ",\"p50\":%.3f,\"p99\":%.3f,\"max\":%.3f}", steps->n,
+              steps->p50 / 1e3, steps->p99 / 1e3, steps->max / 1e3);
 }
 
 static void write_decode(const ModelBench *bench, uint32_t policy, JsonOut *json)

@@ -11,7 +11,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
-enum { DEFAULT_REQUESTS = 100, MAX_REPORT_BYTES = 1 << 20, MAX_NAME_BYTES = 4096 };
+enum { DEFAULT_REQUESTS = 100, CLOSED_LOOP_CLIENTS = 16, MAX_REPORT_BYTES = 1 << 20, MAX_NAME_BYTES = 4096 };
 
 #define MIN_RATE 1e-6 /* dialogues a second */
 
@@ -89,6 +89,12 @@ static bool check_outcome(const LoadReport *report, Error *error)
                      (unsigned long long)report->n_timed_out, (unsigned long long)report->n_rejected);
 }
 
+static uint32_t count_clients(const Config *config)
+{
+    if (config->clients) return config->clients;
+    return config->rate > 0 || config->replay ? LOAD_MAX_CLIENTS : CLOSED_LOOP_CLIENTS;
+}
+
 static bool run(const Config *config, const WorkloadParams *workload_params, LinkPeer *peer, const char *server,
                 Error *error)
 {
@@ -100,7 +106,7 @@ static bool run(const Config *config, const WorkloadParams *workload_params, Lin
                                .workload = workload,
                                .host = server,
                                .api_key = config->api_key,
-                               .n_clients = config->rate > 0 || config->replay ? LOAD_MAX_CLIENTS : config->clients,
+                               .n_clients = count_clients(config),
                                .rate = config->rate,
                                .n_requests = request_limit(config),
                                .duration_usec =

@@ -61,7 +61,7 @@ static bool add_sample(Client *client, Samples *samples, uint64_t from_usec, uin
 {
     Error error;
     if (samples_add(samples, to_usec > from_usec ? to_usec - from_usec : 0)) return true;
-    error_set(&error, ERR_NO_MEMORY, "more than %d measured times, or no memory for them", SAMPLES_MAX);
+    error_set(&error, ERR_NO_MEMORY, "no memory for measured times");
     load_fail(client->load, &error);
     return false;
 }
@@ -192,7 +192,8 @@ static void send_turn(Client *client)
     Error error;
     buffer_clear(&client->answer);
     sse_reader_restart(&client->sse);
-    client->n_events = client->gaps.n = 0;
+    client->n_events = 0;
+    samples_clear(&client->gaps);
     client->usage = (StreamEvent){0};
     client->is_ended = false;
     if (!write_turn(client, &error)) {

@@ -29,7 +29,7 @@ static double per_second(const LoadReport *report, uint64_t n)
 static void write_times(JsonOut *json, const Times *times)
 {
     const SampleSummary *found = &times->found;
-    json_rawf(json, ",\"%s\":{\"n\":%u,\"mean\":%.3f,\"min\":%.3f,", times->key, found->n, found->mean / 1e3,
+    json_rawf(json, ",\"%s\":{\"n\":%" PRIu64 ",\"mean\":%.3f,\"min\":%.3f,", times->key, found->n, found->mean / 1e3,
               found->min / 1e3);
     json_rawf(json, "\"p50\":%.3f,\"p90\":%.3f,\"p99\":%.3f,\"max\":%.3f}", found->p50 / 1e3, found->p90 / 1e3,
               found->p99 / 1e3, found->max / 1e3);
@@ -139,9 +139,9 @@ bool report_write_text(const ReportHead *head, const LoadParams *params, LoadRep
                             "p50", "p90", "p99", "max");
     for (int i = 0; ok && i < N_TIMES; i++) {
         const SampleSummary *found = &times[i].found;
-        ok = buffer_printf(out, error, "%-16s %9u %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f\n", times[i].title, found->n,
-                           found->mean / 1e3, found->min / 1e3, found->p50 / 1e3, found->p90 / 1e3, found->p99 / 1e3,
-                           found->max / 1e3);
+        ok = buffer_printf(out, error, "%-16s %9" PRIu64 " %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f\n", times[i].title,
+                           found->n, found->mean / 1e3, found->min / 1e3, found->p50 / 1e3, found->p90 / 1e3,
+                           found->p99 / 1e3, found->max / 1e3);
     }
     for (uint32_t i = 0; ok && i < report->n_errors; i++) ok = print_error(&report->errors[i], i == 0, out, error);
     return ok;

@@ -87,6 +87,11 @@ def test_a_trace_is_replayed(tiny, tmp_path):
     assert figures(tiny.port, "--replay", str(trace), "--requests", "2")["tokens"]["answer"] == 3
 
 
+def test_clients_bound_the_open_loop_too(tiny):
+    found = figures(tiny.port, "--rate", "100000", "--requests", "30", "--clients", "2")
+    assert found["loop"] == "open" and found["requests"]["answered"] == 30 and found["peak_streams"] <= 2
+
+
 def test_a_duration_ends_it(tiny):
     found = figures(tiny.port, "--duration", "1", "--clients", "2")
     assert found["seconds"] >= 0.9 and found["requests"]["answered"] == found["requests"]["sent"] > 0
@@ -340,7 +345,7 @@ def test_nobody_listens():
     (("--turns", "0"), "--turns"),
     (("--think-ms", "-1"), "--think-ms"),
     (("--workload", "chatty"), "random, prefix, agent"),
-    (("--clients", "0"), "--clients"),
+    (("--clients", "16385"), "--clients"),
     (("--rate", "-1"), "--rate"),
     (("--rate", "1e-7"), "--rate"),
     (("--replay", "/nonexistent"), "/nonexistent"),

@@ -106,3 +106,20 @@ Test(load_samples, percentiles_are_samples)
     cr_expect(found.n == 1 && found.p50 == UINT32_MAX && found.p99 == UINT32_MAX);
     samples_done(&samples);
 }
+
+Test(load_samples, more_than_can_be_kept_are_a_fair_part)
+{
+    enum { N_ALL = 200000, N_KEPT = 2000 };
+    Samples samples = {.limit = N_KEPT};
+    for (int round = 0; round < 2; round++) {
+        for (uint64_t i = 1; i <= N_ALL; i++) cr_assert(samples_add(&samples, i)); /* the last ones are the largest */
+        cr_expect_eq(samples.n, N_KEPT);
+        SampleSummary found = samples_summarize(&samples);
+        cr_expect(found.n == N_ALL && found.min == 1 && found.max == N_ALL && found.mean == (N_ALL + 1) / 2.0);
+        cr_expect(found.p50 > 0.45 * N_ALL && found.p50 < 0.55 * N_ALL, "%g", found.p50);
+        cr_expect(found.p90 > 0.87 * N_ALL && found.p90 < 0.93 * N_ALL, "%g", found.p90);
+        samples_clear(&samples);
+        cr_expect(samples_summarize(&samples).n == 0);
+    }
+    samples_done(&samples);
+}

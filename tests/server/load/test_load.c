@@ -153,6 +153,20 @@ Test(load, what_waits_for_a_client_counts_from_its_time)
     stop(server);
 }
 
+Test(load, arrivals_closer_than_a_timer_can_tell_wait_for_their_client)
+{
+    enum { N = 40, DELAY_MS = 10 };
+    Server *server = listen_here(DELAY_MS);
+    LoadReport report = run(server, (LoadParams){.n_clients = 1, .rate = 1e5, .n_requests = N}, 1, 0);
+    /* All are due within a millisecond or two. One asks at a time, so the last waits for all others. */
+    SampleSummary delay = samples_summarize(&report.send_delay);
+    cr_expect(delay.n == N && report.peak_streams == 1 && report.n_dialogues == N);
+    cr_expect(delay.max >= 1e3 * ((N - 1) * DELAY_MS - 5) && delay.p50 >= 1e3 * (N / 2 - 1) * DELAY_MS - 5e3, "%g, %g",
+              delay.max, delay.p50);
+    load_report_done(&report);
+    stop(server);
+}
+
 /* Again if the machine stood still where it may not: before the client has its answer. */
 Test(load, a_turn_is_due_when_its_client_has_thought)
 {
