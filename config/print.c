@@ -62,15 +62,37 @@ static void example_heading(const char *section)
     printf("\n[%s]\n", section);
 }
 
+/* Words of a comment, in lines of COMMENT_COLUMNS where they fit; *column: where the line ends, 0 before the first. */
+static void print_words(const char *text, size_t *column)
+{
+    enum { COMMENT_COLUMNS = 100 };
+    while (*text) {
+        size_t n_blanks = strspn(text, " "), n = strcspn(text + n_blanks, " ");
+        if (*column == 0 || (n_blanks && *column + n_blanks + n > COMMENT_COLUMNS)) {
+            printf("%s# ", *column ? "\n" : "");
+            *column = 2;
+            text += n_blanks;
+            n_blanks = 0;
+        }
+        printf("%.*s", (int)(n_blanks + n), text);
+        *column += n_blanks + n;
+        text += n_blanks + n;
+    }
+}
+
 static void example_option(const ConfigOption *option)
 {
-    printf("# %s", option->help);
-    if (option->choices) {
-        fputs(" (", stdout);
-        print_choices(option->choices, ", ");
-        putchar(')');
+    size_t column = 0;
+    print_words(option->help, &column);
+    for (const OptionChoice *choice = option->choices; choice && choice->name; choice++) {
+        print_words(choice == option->choices ? " (" : ", ", &column);
+        print_words(choice->name, &column);
     }
-    if (option->shown) printf("; by default: %s", option->shown);
+    if (option->choices) print_words(")", &column);
+    if (option->shown) {
+        print_words("; by default: ", &column);
+        print_words(option->shown, &column);
+    }
     printf("\n#%s =%s%s\n", option->name, option->fallback ? " " : "", option->fallback ? option->fallback : "");
 }
 
