@@ -36,12 +36,16 @@ async def read_rest(reader, headers):
     return whole
 
 
+def payload_of(body):
+    return json.dumps(dict(body, stream=True)).encode()
+
+
 async def stream(port, path, body, leave_after=None):
     """Yields (arrival time, parsed chunk) of one streamed answer; with leave_after, the client closes after so many chunks.
-    A comment line is no chunk; an error in band is one."""
+    A comment line is no chunk; an error in band is one. body: a dictionary, or its payload_of, where making that would be timed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
     try:
-        payload = json.dumps(dict(body, stream=True)).encode()
+        payload = body if isinstance(body, bytes) else payload_of(body)
         writer.write(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                      f"Content-Length: {len(payload)}\r\nConnection: close\r\n\r\n".encode() + payload)
         await writer.drain()
