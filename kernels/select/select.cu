@@ -6,6 +6,7 @@
  */
 #include "kernels/attention/kv_bounds.h"
 #include "kernels/attention/kv_turn.cuh"
+#include "kernels/select/kth_key.cuh"
 #include "kernels/select/select.h"
 
 #include <cuda_fp16.h>
@@ -17,7 +18,6 @@ constexpr unsigned kThreads = 256, kWarps = kThreads / kWarp, kBlocksEach = 2;
 constexpr uint32_t kSegmentPages = 4, kSegmentTokens = kSegmentPages * KV_PAGE_TOKENS;
 constexpr uint32_t kTogether = 4; /* heads of a group in one product: two columns each */
 constexpr uint32_t kAhead = 3;    /* 16 bytes of a record that a lane loads at once */
-constexpr uint32_t kBins = 2048;
 constexpr uint32_t kMostKept = 1 << 14; /* keys: 64 KiB */
 
 /* Of one query in shared memory: rows begin in other banks. */
@@ -34,10 +34,8 @@ struct SelectArgs {
 };
 
 struct SelectShared {
-    uint64_t scratch[kMaxWarps];
+    KthShared kth;                 /* of the choice */
     uint32_t first_task[kThreads]; /* before the pairs of each thread */
-    uint32_t bins[kBins];
-    uint32_t least, most, bin, n_left; /* of the choice */
     bool is_last;
 };
 
@@ -70,7 +68,7 @@ __device__ uint32_t count_tasks(const SelectParams &p, SelectShared &shared)
     uint32_t from = threadIdx.x * pairs_each(p), to = min(from + pairs_each(p), p.n_spans * p.n_kv_heads);
     uint64_t own = 0, total;
     for (uint32_t pair = from; pair < to; pair++) own += pair_at(p, pair).n_tasks;
-    shared.first_task[threadIdx.x] = (uint32_t)block_prefix(own, shared.scratch, &total);
+    shared.first_task[threadIdx.x] = (uint32_t)block_prefix(own, shared.kth.scratch, &total);
     __syncthreads();
     return (uint32_t)total;
 }
@@ -291,76 +289,12 @@ __device__ void score_segment(const SelectArgs &args, const Pair &pair, uint32_t
 
 /* ---- the choice ---- */
 
-/* What another block wrote, or a copy of it. */
-__device__ uint32_t key_at(const uint32_t *keys, uint32_t i)
-{
-    return __isShared(keys) ? keys[i] : __ldcg(keys + i);
-}
-
-/* Finds the bin with the k-th highest key; shared.n_left: how many of it are chosen. */
-__device__ void find_bin(SelectShared &shared, uint32_t k)
-{
-    constexpr uint32_t kEach = kBins / kThreads;
-    uint32_t from = kBins - (threadIdx.x + 1) * kEach;
-    uint64_t own = 0, total;
-    for (uint32_t i = 0; i < kEach; i++) own += shared.bins[from + i];
-    uint32_t above = (uint32_t)block_prefix(own, shared.scratch, &total);
-    if (above < k && k <= above + own) {
-        uint32_t bin = from + kEach - 1;
-        for (; above + shared.bins[bin] < k; bin--) above += shared.bins[bin];
-        shared.bin = bin;
-        shared.n_left = k - above;
-    }
-    __syncthreads();
-}
-
-/* The k-th highest key; shared.n_left: how many of those that equal it are chosen. Ranges of keys that hold it, each
- * cut into bins. */
-__device__ uint32_t find_threshold(const uint32_t *keys, uint32_t n, uint32_t k, SelectShared &shared)
-{
-    uint32_t least = UINT32_MAX, most = 0;
-    for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
-        least = min(least, key_at(keys, i));
-        most = max(most, key_at(keys, i));
-    }
-    least = __reduce_min_sync(kAllLanes, least);
-    most = __reduce_max_sync(kAllLanes, most);
-    if (threadIdx.x == 0) {
-        shared.least = UINT32_MAX;
-        shared.most = 0;
-    }
-    __syncthreads();
-    if (threadIdx.x % kWarp == 0) {
-        atomicMin(&shared.least, least);
-        atomicMax(&shared.most, most);
-    }
-    __syncthreads();
-    least = shared.least;
-    most = shared.most;
-    shared.n_left = k;
-    while (least < most) {
-        uint32_t shift = max(32 - __clz(most - least), 11) - 11;
-        for (uint32_t i = threadIdx.x; i < kBins; i += kThreads) shared.bins[i] = 0;
-        __syncthreads();
-        for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
-            uint32_t key = key_at(keys, i);
-            if (key >= least && key <= most) atomicAdd(&shared.bins[(key - least) >> shift], 1);
-        }
-        __syncthreads();
-        find_bin(shared, shared.n_left);
-        least += shared.bin << shift;
-        most = least + min(most - least, (1u << shift) - 1);
-        k = shared.n_left;
-        __syncthreads();
-    }
-    return least;
-}
-
 /* The sectors of the chosen pages, ascending. By all threads, each for a run of pages. */
 __device__ void list_best(const Pair &pair, const uint32_t *keys, SelectShared &shared)
 {
     uint32_t *list = (uint32_t *)pair.span->plans[pair.kv_head].list;
-    uint32_t threshold = find_threshold(keys, pair.n_pages, pair.n_keep, shared), n_equal = shared.n_left;
+    uint32_t threshold = find_kth_key<kThreads>(keys, pair.n_pages, pair.n_keep, shared.kth);
+    uint32_t n_equal = shared.kth.n_left;
     uint32_t each = (pair.n_pages + kThreads - 1) / kThreads, from = threadIdx.x * each;
     uint32_t to = min(from + each, pair.n_pages);
     uint64_t own = 0, total; /* those above from bit 32 on, those that equal it below */
@@ -368,7 +302,7 @@ __device__ void list_best(const Pair &pair, const uint32_t *keys, SelectShared &
         uint32_t key = key_at(keys, i);
         own += (uint64_t)(key > threshold) << 32 | (key == threshold);
     }
-    uint64_t before = block_prefix(own, shared.scratch, &total);
+    uint64_t before = block_prefix(own, shared.kth.scratch, &total);
     uint32_t equal = (uint32_t)before, at = (uint32_t)(before >> 32) + min(equal, n_equal);
     for (uint32_t i = from; i < to; i++) {
         uint32_t key = key_at(keys, i), first = (pair.first_page + i) * KV_PAGE_SECTORS;
