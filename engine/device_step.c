@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/device_step.h"
 
+#include "engine/device_logits.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -372,7 +374,7 @@ static bool put_step(Engine *engine, const Pass *pass, uint32_t n_rows, bool sel
     memcpy(packet, pass->tokens, pass->n_rows * sizeof *pass->tokens);
     memcpy(packet + at.positions, pass->positions, pass->n_rows * sizeof *pass->positions);
     memset(packet + at.asks, 0, n_rows * sizeof *pass->asks);
-    if (pass->asks) memcpy(packet + at.asks, pass->asks, pass->n_rows * sizeof *pass->asks);
+    device_logits_ask(engine, pass, (DigestAsk *)(void *)(packet + at.asks));
     engine->step->asks = (const DigestAsk *)(const void *)(engine->step->place + at.asks);
     return put_spans(engine, packet, &at, pass->n_spans, &range) && packet_send(engine, packet, at.bytes);
 }

@@ -19,17 +19,32 @@ static uint32_t gather(Sched *sched)
     return n;
 }
 
+static void ask_each(void *arg, uint32_t worker, size_t first, size_t end)
+{
+    Sched *sched = arg;
+    for (size_t k = first; k < end; k++) {
+        uint32_t i = sched->early[k];
+        DigestAsk ask = {0};
+        if (sequence_ask(sched->decoding[i], sched->spaces[worker], &ask)) sched->asks[i] = ask;
+    }
+}
+
 /* Digests of the rows that need not be seen whole: few bytes of them leave a device. */
 static const DigestAsk *ask(Sched *sched, uint32_t n)
 {
+    uint32_t n_asked = 0;
+    bool takes_time = false;
     if (!engine_makes_digests(sched->params.engine)) return NULL;
     for (uint32_t i = 0; i < n; i++) {
-        DigestAsk none = {0};
-        sched->asks[i] = none;
-        if (!sched->is_audited[i] && sequence_may_pick_early(sched->decoding[i]) &&
-            !sequence_ask(sched->decoding[i], &sched->asks[i]))
-            sched->asks[i] = none;
+        sched->asks[i] = (DigestAsk){0};
+        if (sched->is_audited[i] || !sequence_may_ask(sched->decoding[i])) continue;
+        takes_time |= sampler_edits(sched->decoding[i]->sampler);
+        sched->early[n_asked++] = i;
     }
+    if (takes_time && n_asked > 1)
+        engine_each(sched->params.engine, n_asked, ask_each, sched);
+    else
+        ask_each(sched, 0, 0, n_asked);
     return sched->asks;
 }
 
@@ -68,9 +83,10 @@ static bool pick_together(Sched *sched, uint32_t n, float *logits, Error *error)
     const DigestItem *items;
     uint32_t n_early = 0, n_rows = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (sched->is_audited[i] || !sequence_may_pick_early(sched->decoding[i])) continue;
-        sched->stats.digested_rows += engine_digest(sched->params.engine, i, &items) != NULL;
-        sched->early[n_early++] = i;
+        bool is_digest = engine_digest(sched->params.engine, i, &items);
+        sched->stats.digested_rows += is_digest;
+        if (is_digest || (!sched->is_audited[i] && sequence_may_pick_early(sched->decoding[i])))
+            sched->early[n_early++] = i;
     }
     pick_each(sched, n_early, &picks);
     for (uint32_t k = 0; k < n_early; k++)

@@ -39,7 +39,9 @@ typedef struct SequenceTools {
 /* A token that was picked before its sequence's turn. */
 typedef struct EarlyPick {
     bool is_there, ok;
-    bool wants_row; /* it was to be, but what came of the row was not enough */
+    bool wants_row; /* it was to be, but the row's digest was not enough */
+    bool is_asked;  /* a digest was asked for, with what the guide said */
+    GuideStep step;
     SampleResult sample;
     Error error; /* when not ok */
 } EarlyPick;
@@ -113,9 +115,16 @@ LW_CHECK bool sequence_sample(Sequence *sequence, const SequenceTools *tools, fl
  * sequence_advance, which takes it; on any thread, in the thread's own space, one thread a sequence.
  */
 bool sequence_may_pick_early(const Sequence *sequence);
-/* May it be picked of the row's digest? Then what must be asked for. */
-bool sequence_ask(Sequence *sequence, DigestAsk *ret_ask);
-/* digest NULL: of the row. With one and its list the row is not looked at; they may turn out not to be enough. */
+/*
+ * Before the step of one that decodes: may its token be picked of the row's digest, as far as its guide and answer go?
+ * Then what has to be asked for, which is worth it unless the sampler has to see the row; on any thread, as above.
+ */
+bool sequence_may_ask(Sequence *sequence);
+bool sequence_ask(Sequence *sequence, SamplerSpace *space, DigestAsk *ret_ask);
+/*
+ * digest NULL: of the row, which has what was asked for if a digest of it was not enough. With one and its list the row
+ * is not looked at.
+ */
 void sequence_pick_early(Sequence *sequence, SamplerSpace *space, float *logits, const RowDigest *digest,
                          const DigestItem *items);
 void sequence_post(Sequence *sequence, Event event);

@@ -61,11 +61,44 @@ bool sequence_may_pick_early(const Sequence *sequence)
            !answer_ends_reasoning(&sequence->answer, &id);
 }
 
-bool sequence_ask(Sequence *sequence, DigestAsk *ret_ask)
+bool sequence_may_ask(Sequence *sequence)
+{
+    EarlyPick *early = &sequence->early;
+    Error ignored; /* whoever takes the row meets it again */
+    uint32_t id;
+    early->is_asked = early->wants_row = false;
+    return sequence->n_tokens > sequence->job->request->n_prompt && !answer_ends_reasoning(&sequence->answer, &id) &&
+           guide_next(&sequence->guide, &sequence->answer, &early->step, &ignored);
+}
+
+/* A token that is known needs no row, but for its probability. */
+static bool ask_forced(const Request *request, DigestAsk *ret_ask)
+{
+    *ret_ask = (DigestAsk){.is_wanted = true};
+    return !request->want_logprobs;
+}
+
+bool sequence_ask(Sequence *sequence, SamplerSpace *space, DigestAsk *ret_ask)
 {
     const Request *request = sequence->job->request;
-    restrict_to(sequence, NULL);
-    return sampler_ask(sequence->sampler, request->want_logprobs, request->n_top_logprobs, ret_ask);
+    EarlyPick *early = &sequence->early;
+    sampler_use_space(sequence->sampler, space);
+    restrict_to(sequence, early->step.kind == GUIDE_MASKED ? sequence->guide.words : NULL);
+    early->is_asked = early->step.kind == GUIDE_FORCED
+                          ? ask_forced(request, ret_ask)
+                          : sampler_ask(sequence->sampler, request->want_logprobs, request->n_top_logprobs, ret_ask);
+    return early->is_asked;
+}
+
+/* is_enough false: the digest was not. */
+static bool pick_digest(Sequence *sequence, const RowDigest *digest, const DigestItem *items, EarlyPick *early,
+                        bool *ret_is_enough)
+{
+    const Request *request = sequence->job->request;
+    *ret_is_enough = true;
+    if (early->step.kind == GUIDE_FORCED) return force(sequence, NULL, early->step.id, &early->sample, &early->error);
+    return sampler_pick_digest(sequence->sampler, digest, items, request->want_logprobs, request->n_top_logprobs,
+                               &early->sample, ret_is_enough, &early->error);
 }
 
 void sequence_pick_early(Sequence *sequence, SamplerSpace *space, float *logits, const RowDigest *digest,
@@ -76,8 +109,10 @@ void sequence_pick_early(Sequence *sequence, SamplerSpace *space, float *logits,
     bool is_enough = true;
     sampler_use_space(sequence->sampler, space);
     if (digest)
-        early->ok = sampler_pick_digest(sequence->sampler, digest, items, request->want_logprobs,
-                                        request->n_top_logprobs, &early->sample, &is_enough, &early->error);
+        early->ok = pick_digest(sequence, digest, items, early, &is_enough);
+    else if (early->wants_row)
+        early->ok = sampler_pick_asked(sequence->sampler, logits, request->want_logprobs, request->n_top_logprobs,
+                                       &early->sample, &early->error);
     else
         early->ok = pick(sequence, NULL, logits, &early->sample, &early->error);
     early->is_there = is_enough;

@@ -36,11 +36,16 @@ static uint32_t best_to_list(const SamplingParams *params)
     return least_u32(k + k / 4 + TOP_K_MORE, DIGEST_MOST_BEST);
 }
 
-bool sampler_ask(const Sampler *sampler, bool want_logprob, uint32_t n_top, DigestAsk *ret_ask)
+bool sampler_ask(Sampler *sampler, bool want_logprob, uint32_t n_top, DigestAsk *ret_ask)
 {
+    Error ignored;
     const SamplingParams *p = &sampler->params;
     DigestAsk ask = {.is_wanted = true, .temperature = p->temperature, .wants_plain_mass = want_logprob};
-    if (sampler_changes_logits(sampler)) return false;
+    if (!edits_find(sampler, &ignored)) return false;
+    if (want_logprob && (sampler->n_edits || sampler->allowed)) return false;
+    ask.edits = sampler->edits;
+    ask.n_edits = sampler->n_edits;
+    ask.mask = sampler->allowed;
     StageKind kind = p->temperature > 0 ? kind_of_cuts(sampler) : STAGE_FILLS;
     if (kind == STAGE_CUTS_WHOLE) return false;
     if (kind == STAGE_CUTS) ask.n_best = best_to_list(p);
@@ -69,7 +74,7 @@ static Row row_of_list(const Sampler *sampler, const RowDigest *digest, const Di
 /* Index in the list of the token that the cuts and a draw leave; false: the list is not enough. */
 static bool draw_listed(Sampler *sampler, Row *row, uint32_t *ret_index)
 {
-    (void)run_stages(sampler, row, sampler_cuts, sampler_n_cuts);
+    run_cuts(sampler, row);
     if (row->is_undecided || row->others > 0) return false;
     *ret_index = weights_draw(sampler->space->weights, row->n, sampler_uniform(sampler, STREAM_TOKEN));
     return true;

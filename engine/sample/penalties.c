@@ -10,16 +10,16 @@ bool penalties_apply_to(const Sampler *sampler)
            (p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0);
 }
 
-void penalties_apply(Sampler *sampler, Row *row)
+void penalties_edit(Sampler *sampler)
 {
     const SamplingParams *p = &sampler->params;
     const History *history = &sampler->history;
     for (uint32_t i = 0; i < history->n_counts; i++) {
         const TokenCount *count = &history->counts[i];
         if (!count->n_seen) continue;
-        float *l = &row->logits[count->id_plus_1 - 1];
-        *l = *l > 0 ? *l / p->repetition_penalty : *l * p->repetition_penalty;
-        if (count->n_generated) *l -= p->frequency_penalty * (float)count->n_generated + p->presence_penalty;
+        DigestEdit *edit = edit_of(sampler, count->id_plus_1 - 1);
+        edit->repetition = p->repetition_penalty;
+        if (count->n_generated) edit->less = p->frequency_penalty * (float)count->n_generated + p->presence_penalty;
     }
 }
 
@@ -97,7 +97,7 @@ static float dry_penalty(const SamplingParams *p, uint32_t length)
     return (float)fmin(penalty, DRY_MAX_PENALTY);
 }
 
-void dry_apply(Sampler *sampler, Row *row)
+void dry_edit(Sampler *sampler)
 {
     Backward view = backward(sampler);
     uint32_t limit = unbroken_tokens(&view), allowed = (uint32_t)sampler->params.dry_allowed_length;
@@ -113,7 +113,7 @@ void dry_apply(Sampler *sampler, Row *row)
     }
     for (uint32_t k = 1; k < view.n; k++) {
         uint32_t id = token_of(&view, k - 1);
-        if (longest[id]) row->logits[id] -= dry_penalty(&sampler->params, longest[id] - 1);
+        if (longest[id]) edit_of(sampler, id)->again = dry_penalty(&sampler->params, longest[id] - 1);
         longest[id] = 0;
     }
 }

@@ -47,7 +47,9 @@ bool sampler_space_new(uint32_t n_vocab, TokenText text, SamplerSpace **ret_spac
     space->scratch = calloc(n_vocab, sizeof *space->scratch);
     space->matches = calloc(SAMPLE_MAX_WINDOW, sizeof *space->matches);
     space->raw = calloc(n_vocab, sizeof *space->raw);
-    if (!space->weights || !space->keys || !space->scratch || !space->matches || !space->raw) goto no_memory;
+    space->slots = calloc(n_vocab, sizeof *space->slots);
+    if (!space->weights || !space->keys || !space->scratch || !space->matches || !space->raw || !space->slots)
+        goto no_memory;
     *ret_space = space;
     return true;
 no_memory:
@@ -63,6 +65,7 @@ void sampler_space_free(SamplerSpace *space)
     free(space->scratch);
     free(space->matches);
     free(space->raw);
+    free(space->slots);
     free(space);
 }
 
@@ -85,6 +88,7 @@ void sampler_free(Sampler *sampler)
 {
     if (!sampler) return;
     history_done(&sampler->history);
+    free(sampler->edits);
     free(sampler);
 }
 
@@ -207,69 +211,21 @@ bool sampler_force(Sampler *sampler, uint32_t id, Error *error)
     return true;
 }
 
-/* ---- changes of logits, in order ---- */
-
-static bool bias_applies(const Sampler *sampler)
-{
-    return sampler->params.n_bias > 0;
-}
-
-static void bias_apply(Sampler *sampler, Row *row)
-{
-    const SamplingParams *p = &sampler->params;
-    for (uint32_t i = 0; i < p->n_bias; i++) row->logits[p->bias[i].id] += p->bias[i].bias;
-}
-
-static bool bans_apply_to(const Sampler *sampler)
-{
-    return sampler->n_banned > 0;
-}
-
-static void bans_apply(Sampler *sampler, Row *row)
-{
-    for (uint32_t i = 0; i < sampler->n_banned; i++)
-        if (sampler->banned[i] < sampler->space->n_vocab) row->logits[sampler->banned[i]] = -INFINITY;
-}
-
-static bool mask_applies(const Sampler *sampler)
-{
-    return sampler->allowed != NULL;
-}
-
-static void mask_apply(Sampler *sampler, Row *row)
+static void apply_mask(const Sampler *sampler, float *logits)
 {
     uint32_t n = sampler->space->n_vocab;
-    for (uint32_t first = 0; first < n; first += 64) {
+    for (uint32_t first = 0; sampler->allowed && first < n; first += 64) {
         uint64_t word = sampler->allowed[first / 64];
         uint32_t n_bits = n - first < 64 ? n - first : 64;
         if (word == UINT64_MAX) continue;
-        for (uint32_t i = 0; i < n_bits; i++)
-            row->logits[first + i] = word >> i & 1 ? row->logits[first + i] : -INFINITY;
+        for (uint32_t i = 0; i < n_bits; i++) logits[first + i] = word >> i & 1 ? logits[first + i] : -INFINITY;
     }
 }
 
-static const Stage changes[] = {
-    {"bias", bias_applies, bias_apply}, {"bans", bans_apply_to, bans_apply},
-    {"mask", mask_applies, mask_apply}, {"penalties", penalties_apply_to, penalties_apply},
-    {"dry", dry_applies_to, dry_apply},
-};
-
-bool sampler_changes_logits(const Sampler *sampler)
+void run_cuts(Sampler *sampler, Row *row)
 {
-    for (size_t i = 0; i < COUNT(changes); i++)
-        if (changes[i].applies(sampler)) return true;
-    return false;
-}
-
-bool run_stages(Sampler *sampler, Row *row, const Stage *stages, size_t n)
-{
-    bool has_run = false;
-    for (size_t i = 0; i < n; i++) {
-        if (!stages[i].applies(sampler)) continue;
-        stages[i].apply(sampler, row);
-        has_run = true;
-    }
-    return has_run;
+    for (size_t i = 0; i < sampler_n_cuts; i++)
+        if (sampler_cuts[i].applies(sampler)) sampler_cuts[i].apply(sampler, row);
 }
 
 /* ---- chance ---- */
@@ -315,7 +271,7 @@ static uint32_t first_index_of(const float *logits, uint32_t n, float value)
 
 static uint32_t draw_token(Sampler *sampler, Row *row)
 {
-    (void)run_stages(sampler, row, sampler_cuts, sampler_n_cuts);
+    run_cuts(sampler, row);
     return weights_draw(sampler->space->weights, sampler->space->n_vocab, sampler_uniform(sampler, STREAM_TOKEN));
 }
 
@@ -342,24 +298,48 @@ static void fill_logprobs(const float *raw, uint32_t n, float max, uint32_t n_to
     result->n_top = best_of(raw, n, n_top, log_sum, result->top);
 }
 
-bool sampler_pick(Sampler *sampler, float *logits, bool want_logprob, uint32_t n_top, SampleResult *ret_result,
-                  Error *error)
+/* From a row that has its edits; max: of it as it came. */
+static bool pick_edited(Sampler *sampler, float *logits, float max, SampleResult *ret_result, Error *error)
 {
     uint32_t n = sampler->space->n_vocab;
-    Row row = {.logits = logits, .n = n};
-    float raw_max;
-    if (!row_max(logits, n, &raw_max, error)) return false;
-    if (want_logprob) memcpy(sampler->space->raw, logits, n * sizeof *logits);
-    row.max = raw_max;
-    if (run_stages(sampler, &row, changes, COUNT(changes)) && !row_max(logits, n, &row.max, error)) return false;
+    Row row = {.logits = logits, .n = n, .max = max};
+    apply_mask(sampler, logits);
+    if ((sampler->n_edits || sampler->allowed) && !row_max(logits, n, &row.max, error)) return false;
     SampleResult result = {0};
     bool greedy = sampler->params.temperature == 0;
     result.id = greedy ? first_index_of(logits, n, row.max) : draw_token(sampler, &row);
     mirostat_learn(sampler, result.id);
-    if (want_logprob) fill_logprobs(sampler->space->raw, n, raw_max, n_top, &result);
+    *ret_result = result;
+    return true;
+}
+
+/* is_edited: the row has its edits. */
+static bool pick(Sampler *sampler, float *logits, bool is_edited, bool want_logprob, uint32_t n_top,
+                 SampleResult *ret_result, Error *error)
+{
+    uint32_t n = sampler->space->n_vocab;
+    SampleResult result;
+    float max;
+    if (!row_max(logits, n, &max, error) || (!is_edited && !edits_find(sampler, error))) return false;
+    if (want_logprob) memcpy(sampler->space->raw, logits, n * sizeof *logits);
+    if (!is_edited) edits_apply(sampler, logits);
+    if (!pick_edited(sampler, logits, max, &result, error)) return false;
+    if (want_logprob) fill_logprobs(sampler->space->raw, n, max, n_top, &result);
     if (!sampler_force(sampler, result.id, error)) return false;
     *ret_result = result;
     return true;
+}
+
+bool sampler_pick(Sampler *sampler, float *logits, bool want_logprob, uint32_t n_top, SampleResult *ret_result,
+                  Error *error)
+{
+    return pick(sampler, logits, false, want_logprob, n_top, ret_result, error);
+}
+
+bool sampler_pick_asked(Sampler *sampler, float *logits, bool want_logprob, uint32_t n_top, SampleResult *ret_result,
+                        Error *error)
+{
+    return pick(sampler, logits, true, want_logprob, n_top, ret_result, error);
 }
 
 bool sample_logprobs(const float *logits, uint32_t n_vocab, uint32_t id, uint32_t n_top, SampleResult *ret_result,

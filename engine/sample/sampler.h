@@ -109,13 +109,18 @@ LW_CHECK bool sampler_pick(Sampler *sampler, float *logits, bool want_logprob, u
                            Error *error);
 
 /*
- * The same from a digest of the row, with the same result: what must be asked of the next row for it. False: only the
- * row itself will do, since its logits are changed first, or a sampler looks at all of them.
+ * The same from a digest of the row, with the same result: what must be asked of the next row for it, which borrows
+ * what it points to until the sampler picks. False: only the row itself will do, since a sampler looks at all of it, or
+ * probabilities are wanted of a row that is changed.
  */
-bool sampler_ask(const Sampler *sampler, bool want_logprob, uint32_t n_top, DigestAsk *ret_ask);
+bool sampler_edits(const Sampler *sampler); /* are logits of the next row changed, so that it takes a while? */
+bool sampler_ask(Sampler *sampler, bool want_logprob, uint32_t n_top, DigestAsk *ret_ask);
 /* items: the digest's list. *ret_is_enough false: it takes the row itself after all; nothing has changed. */
 LW_CHECK bool sampler_pick_digest(Sampler *sampler, const RowDigest *digest, const DigestItem *items, bool want_logprob,
                                   uint32_t n_top, SampleResult *ret_result, bool *ret_is_enough, Error *error);
+/* As sampler_pick, from a row that has the edits which were asked for, when a digest was not enough. */
+LW_CHECK bool sampler_pick_asked(Sampler *sampler, float *logits, bool want_logprob, uint32_t n_top,
+                                 SampleResult *ret_result, Error *error);
 
 /* Log-probability of one id and the n_top best of a row, for prompt log-probabilities; logits unchanged. */
 LW_CHECK bool sample_logprobs(const float *logits, uint32_t n_vocab, uint32_t id, uint32_t n_top,

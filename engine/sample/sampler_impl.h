@@ -47,6 +47,7 @@ struct SamplerSpace {
     uint32_t *scratch; /* [n_vocab] */
     uint32_t *matches; /* [SAMPLE_MAX_WINDOW] */
     float *raw;        /* [n_vocab] the row before any change, for log-probabilities */
+    uint32_t *slots;   /* [n_vocab] while edits are found: which of them is the id's, counted from 1; else zeros */
 };
 
 struct Sampler {
@@ -58,6 +59,9 @@ struct Sampler {
     uint32_t n_banned;
     const uint64_t *allowed; /* NULL: all */
     double mirostat_mu;      /* bits */
+    DigestEdit *edits;       /* [n_edits] of max_edits: how the next row is changed */
+    uint32_t n_edits;
+    size_t max_edits;
     History history;
 };
 
@@ -84,7 +88,7 @@ typedef struct Stage {
     const char *name;
     bool (*applies)(const Sampler *sampler);
     void (*apply)(Sampler *sampler, Row *row);
-    StageKind kind; /* of cuts */
+    StageKind kind;
 } Stage;
 
 /* In [0, 1), a function of the seed, the choice, the number of tokens drawn and the stream alone. */
@@ -95,19 +99,21 @@ void history_done(History *history);
 LW_CHECK bool history_reset(Sampler *sampler, const uint32_t *prompt, uint32_t n_prompt, Error *error);
 LW_CHECK bool history_push(Sampler *sampler, uint32_t id, Error *error);
 
-bool penalties_apply_to(const Sampler *sampler);
-void penalties_apply(Sampler *sampler, Row *row);
-bool dry_applies_to(const Sampler *sampler);
-void dry_apply(Sampler *sampler, Row *row);
+/* The edit of an id, which changes nothing at first; while they are found. */
+DigestEdit *edit_of(Sampler *sampler, uint32_t id);
+LW_CHECK bool edits_find(Sampler *sampler, Error *error);
+void edits_apply(const Sampler *sampler, float *logits);
 
-bool sampler_changes_logits(const Sampler *sampler);
+bool penalties_apply_to(const Sampler *sampler);
+void penalties_edit(Sampler *sampler);
+bool dry_applies_to(const Sampler *sampler);
+void dry_edit(Sampler *sampler);
+
 /* The n_top best of a row, falling; equal ones by rising index, which is told as the id. Returns how many. */
 uint32_t best_of(const float *logits, uint32_t n, uint32_t n_top, double log_sum, TokenLogprob *top);
-/* true: at least one had something to do. */
-bool run_stages(Sampler *sampler, Row *row, const Stage *stages, size_t n);
-
 /* From logits to weights, in order; what is left when they have run is drawn from. */
 extern const Stage sampler_cuts[];
 extern const size_t sampler_n_cuts;
+void run_cuts(Sampler *sampler, Row *row);
 /* After the draw: what mirostat learns from it. */
 void mirostat_learn(Sampler *sampler, uint32_t id);

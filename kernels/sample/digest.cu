@@ -82,6 +82,18 @@ __device__ void load_logits(const DigestParams &p, uint32_t row, uint32_t part, 
     for (uint32_t j = 0; j < kEach; j++) ret[j] = id + j * kWarp < p.n_vocab ? logits[id + j * kWarp] : -INFINITY;
 }
 
+/* Those that the mask leaves. */
+__device__ void apply_mask(const uint64_t *mask, uint32_t part, uint32_t n_vocab, float logits[kEach])
+{
+    const uint32_t id = first_id(part);
+    if (!mask) return;
+#pragma unroll
+    for (uint32_t j = 0; j < kEach; j++) {
+        uint32_t bits = id + j * kWarp < n_vocab ? __ldg((const uint32_t *)mask + id / kWarp + j) : 0;
+        if (!(bits >> threadIdx.x % kWarp & 1)) logits[j] = -INFINITY;
+    }
+}
+
 /* Has every other block of the row done as much? By all threads, behind what they have written. */
 __device__ bool ends_row(uint32_t *counter, uint32_t n_parts, DigestShared &shared)
 {
@@ -98,13 +110,37 @@ __device__ bool ends_row(uint32_t *counter, uint32_t n_parts, DigestShared &shar
 
 /* ---- the best, and the least to list ---- */
 
-__device__ void find_best(const float logits[kEach], uint32_t id, RowState *state, DigestShared &shared)
+__global__ void __launch_bounds__(kThreads) edit_rows(const __grid_constant__ DigestArgs args)
 {
-    unsigned long long best = 0;
+    const DigestParams &p = args.params;
+    const uint32_t row = blockIdx.x;
+    bool is_bad = false;
+    lw::grid_release();
+    lw::grid_wait();
+    if (!p.asks[row].is_wanted) return;
+    const DigestEdit *edits = p.asks[row].edits;
+    float *logits = p.logits + (size_t)row * p.n_vocab;
+    for (uint32_t i = threadIdx.x; i < p.asks[row].n_edits; i += kThreads) {
+        float *l = &logits[edits[i].id];
+        is_bad |= !(*l < INFINITY);
+        *l = digest_edited(*l, &edits[i]);
+    }
+    if (is_bad) atomicOr(&args.places.states[row].is_bad, 1);
+}
+
+__device__ bool has_bad(const float logits[kEach])
+{
     bool is_bad = false;
 #pragma unroll
+    for (uint32_t j = 0; j < kEach; j++) is_bad |= !(logits[j] < INFINITY);
+    return is_bad;
+}
+
+__device__ void find_best(const float logits[kEach], uint32_t id, bool is_bad, RowState *state, DigestShared &shared)
+{
+    unsigned long long best = 0;
+#pragma unroll
     for (uint32_t j = 0; j < kEach; j++) {
-        is_bad |= !(logits[j] < INFINITY);
         best = max(best, (unsigned long long)key_of(logits[j]) << 32 | (UINT32_MAX - (id + j * kWarp)));
     }
     for (unsigned step = kWarp / 2; step; step /= 2) best = max(best, __shfl_xor_sync(kAllLanes, best, step));
@@ -140,7 +176,9 @@ __global__ void __launch_bounds__(kThreads) look_at_rows(const __grid_constant__
     if (!p.asks[row].is_wanted) return;
     uint32_t *keys = at.keys + (size_t)row * at.n_parts * kPartGroups;
     load_logits(p, row, part, logits);
-    find_best(logits, first_id(part), &at.states[row], shared);
+    const bool is_bad = has_bad(logits);
+    apply_mask(p.asks[row].mask, part, p.n_vocab, logits);
+    find_best(logits, first_id(part), is_bad, &at.states[row], shared);
     if (!n_best) return;
     store_maxima(logits, keys + part * kPartGroups);
     if (!ends_row(&at.states[row].n_seen, at.n_parts, shared)) return;
@@ -286,6 +324,7 @@ __device__ void draw(const DigestParams &p, uint32_t row, const DigestAsk &ask, 
     float logits[kEach];
     const uint32_t part = shared.part;
     load_logits(p, row, part, logits);
+    apply_mask(ask.mask, part, p.n_vocab, logits);
     weigh(logits, ask, shared.digest.max, shared);
     __syncthreads();
     uint64_t left = shared.left;
@@ -344,6 +383,7 @@ __global__ void __launch_bounds__(kThreads) weigh_rows(const __grid_constant__ D
     if (!is_empty && (ask.temperature > 0 || ask.wants_plain_mass || ask.n_best)) {
         float logits[kEach];
         load_logits(p, row, part, logits);
+        apply_mask(ask.mask, part, p.n_vocab, logits);
         weigh(logits, ask, max, shared);
         const float least = ask.n_best ? logit_of(__ldcg(&at.least[row])) : 0;
         uint32_t listed = find_listed(logits, ask, least, shared);
@@ -396,6 +436,7 @@ extern "C" bool digest_cuda(const DigestParams *params, Stream stream)
     args.keeps_keys = args.places.n_groups <= kMostKept;
     const dim3 grid(args.places.n_parts, p.n_rows);
     size_t bytes = args.keeps_keys ? args.places.n_groups * sizeof(uint32_t) : 0;
-    return lw::launch(look_at_rows, grid, kThreads, bytes, stream, args) &&
+    return (!p.has_edits || lw::launch(edit_rows, p.n_rows, kThreads, 0, stream, args)) &&
+           lw::launch(look_at_rows, grid, kThreads, bytes, stream, args) &&
            lw::launch(weigh_rows, grid, kThreads, 0, stream, args);
 }

@@ -19,6 +19,29 @@ enum {
     DIGEST_STEP = 16,       /* ... 16th are a group: 16 groups of 32 ids */
 };
 
+/*
+ * A change of one logit before anything else: l + bias, then by the repetition penalty (a quotient where it is > 0, a
+ * product where not), then less 'less', then less 'again', each rounded. 0, 1, 0, 0 change nothing; a bias of -INFINITY
+ * is a ban.
+ */
+typedef struct DigestEdit {
+    uint32_t id;
+    float bias, repetition, less, again;
+} DigestEdit;
+
+LW_INLINE float digest_edited(float l, const DigestEdit *edit)
+{
+#ifdef __CUDA_ARCH__
+    l = __fadd_rn(l, edit->bias);
+    l = l > 0 ? __fdiv_rn(l, edit->repetition) : __fmul_rn(l, edit->repetition);
+    return __fsub_rn(__fsub_rn(l, edit->less), edit->again);
+#else
+    l = l + edit->bias;
+    l = l > 0 ? l / edit->repetition : l * edit->repetition;
+    return l - edit->less - edit->again;
+#endif
+}
+
 /* What is wanted of a row. */
 typedef struct DigestAsk {
     bool is_wanted; /* else the row has no digest */
@@ -26,6 +49,10 @@ typedef struct DigestAsk {
     float temperature; /* of the mass and the draw; 0: neither is wanted */
     uint32_t n_best;   /* so many groups have an id in the list; 0: no list */
     double draw;       /* in [0, 1) */
+    /* Where it is computed. All below is of the changed row; is_bad is true also of what changes or the mask hide. */
+    const DigestEdit *edits; /* [n_edits] of ids of their own */
+    uint32_t n_edits;
+    const uint64_t *mask; /* [n_vocab / 64, rounded up] only ids whose bit is set are left; NULL: all */
 } DigestAsk;
 
 typedef struct RowDigest {
@@ -45,9 +72,10 @@ typedef struct DigestItem {
 } DigestItem;
 
 typedef struct DigestParams {
-    const float *logits; /* [n_rows, n_vocab] */
+    float *logits; /* [n_rows, n_vocab]; edits change them */
     uint32_t n_rows, n_vocab;
     uint32_t max_rows;     /* GPU: what scratch is for */
+    bool has_edits;        /* GPU: some row has */
     const DigestAsk *asks; /* [n_rows] */
     /* GPU: these two may lie in pinned host memory. */
     RowDigest *digests; /* [n_rows] */

@@ -5,11 +5,17 @@
 #include <math.h>
 #include <stdlib.h>
 
+static bool has_bad(const float *logits, uint32_t n)
+{
+    bool is_bad = false;
+    for (uint32_t i = 0; i < n; i++) is_bad |= !(logits[i] < INFINITY);
+    return is_bad;
+}
+
 static void find_best(const float *logits, uint32_t n, RowDigest *digest)
 {
     digest->max = -INFINITY;
     for (uint32_t i = 0; i < n; i++) {
-        digest->is_bad |= !(logits[i] < INFINITY);
         if (!(logits[i] > digest->max)) continue;
         digest->max = logits[i];
         digest->best = i;
@@ -73,19 +79,33 @@ static void digest_row(const float *logits, uint32_t n, const DigestAsk *ask, fl
     }
 }
 
+/* The row as it is left, in 'changed' [n]; the edits stay. */
+static void change(float *logits, uint32_t n, const DigestAsk *ask, float *changed)
+{
+    for (uint32_t i = 0; i < ask->n_edits; i++) {
+        float *l = &logits[ask->edits[i].id];
+        *l = digest_edited(*l, &ask->edits[i]);
+    }
+    for (uint32_t i = 0; i < n; i++) changed[i] = !ask->mask || ask->mask[i / 64] >> i % 64 & 1 ? logits[i] : -INFINITY;
+}
+
 bool digest_ref(const DigestParams *params)
 {
     const uint32_t n = params->n_vocab;
     if (params->n_rows == 0 || n == 0 || n > TOKEN_MAX_VOCAB) return false;
     for (uint32_t row = 0; row < params->n_rows; row++)
         if (params->asks[row].n_best > DIGEST_MOST_BEST) return false;
-    float *maxima = malloc(digest_groups(n) * sizeof *maxima);
+    float *maxima = malloc((digest_groups(n) + (size_t)n) * sizeof *maxima);
     if (!maxima) return false;
+    float *changed = maxima + digest_groups(n);
     for (uint32_t row = 0; row < params->n_rows; row++) {
         if (!params->asks[row].is_wanted) continue;
-        params->digests[row] = (RowDigest){0};
-        digest_row(params->logits + (size_t)row * n, n, &params->asks[row], maxima, &params->digests[row],
-                   params->items + (size_t)row * DIGEST_LIST);
+        float *logits = params->logits + (size_t)row * n;
+        RowDigest *digest = &params->digests[row];
+        *digest = (RowDigest){.is_bad = has_bad(logits, n)};
+        change(logits, n, &params->asks[row], changed);
+        digest->is_bad |= has_bad(logits, n);
+        digest_row(changed, n, &params->asks[row], maxima, digest, params->items + (size_t)row * DIGEST_LIST);
     }
     free(maxima);
     return true;

@@ -15,7 +15,7 @@
 enum { N = 20000, N_TRIALS = 6000 / SANITIZED_SHARE };
 
 static uint64_t state = 5;
-static float row[N], copy[N];
+static float row[N], copy[N], digested[N]; /* digested: row with its edits */
 static DigestItem items[DIGEST_LIST];
 
 static double uniform(void)
@@ -52,6 +52,37 @@ static uint32_t fill_row(void)
     return n;
 }
 
+/* Changes of logits, which leave at least one id. */
+typedef struct Changes {
+    LogitBias bias[3];
+    uint32_t banned[2], n_banned;
+    uint64_t allowed[(N + 63) / 64];
+    bool has_mask;
+    uint32_t prompt[40], n_prompt;
+} Changes;
+
+static Changes changes;
+
+static void change(uint32_t n, SamplingParams *params)
+{
+    if (n < 3) return;
+    for (uint32_t i = 0; i < 3; i++) changes.bias[i] = (LogitBias){(uint32_t)(uniform() * n), 6 * bell()};
+    params->bias = changes.bias;
+    params->n_bias = (uint32_t)(uniform() * 4);
+    changes.n_banned = (uint32_t)(uniform() * 3);
+    for (uint32_t i = 0; i < 2; i++) changes.banned[i] = 1 + (uint32_t)(uniform() * (n - 1));
+    changes.has_mask = uniform() < 0.5;
+    double share = uniform();
+    for (uint32_t i = 0; i < n; i++) changes.allowed[i / 64] |= (uint64_t)(i == 0 || uniform() < share) << i % 64;
+    changes.n_prompt = (uint32_t)(uniform() * 40);
+    for (uint32_t i = 0; i < 40; i++) changes.prompt[i] = (uint32_t)(uniform() * (n < 6 ? n : 6));
+    if (uniform() < 0.5) params->repetition_penalty = 1.3f;
+    if (uniform() < 0.5) params->frequency_penalty = 0.7f;
+    if (uniform() < 0.5) params->presence_penalty = -0.4f;
+    if (uniform() < 0.3) params->dry_multiplier = 0.8f;
+    params->n_dry_breakers = 0;
+}
+
 static SamplingParams random_params(void)
 {
     static const float temperatures[] = {0, 1, 0.7f, 1.3f, 0.05f, 1e-44f},
@@ -75,8 +106,9 @@ static RowDigest digest_of(uint32_t n, const DigestAsk *ask)
 {
     RowDigest digest;
     memset(items, 0xEE, sizeof items);
+    memcpy(digested, row, n * sizeof *row);
     const DigestParams params = {
-        .logits = row, .n_rows = 1, .n_vocab = n, .asks = ask, .digests = &digest, .items = items};
+        .logits = digested, .n_rows = 1, .n_vocab = n, .asks = ask, .digests = &digest, .items = items};
     cr_assert(digest_ref(&params));
     return digest;
 }
@@ -85,7 +117,11 @@ static Sampler *make(uint32_t n, const SamplingParams *params)
 {
     Error error;
     Sampler *sampler = sampler_maker_new(n, (TokenText){0});
-    cr_assert(sampler_reset(sampler, params, 0, NULL, 0, &error), "%s", error.text);
+    cr_assert(sampler_reset(sampler, params, 0, changes.prompt, changes.n_prompt, &error), "%s", error.text);
+    sampler_ban(sampler, changes.banned, changes.n_banned);
+    sampler_allow(sampler, changes.has_mask ? changes.allowed : NULL);
+    for (uint32_t i = 0; i < changes.n_prompt / 2; i++)
+        cr_assert(sampler_force(sampler, changes.prompt[i], &error), "%s", error.text);
     return sampler;
 }
 
@@ -118,10 +154,8 @@ static bool check_pick(uint32_t n, const SamplingParams *params, bool want_logpr
     cr_assert(sampler_ask(part, want_logprob, n_top, &ask), "%s", what);
     RowDigest digest = digest_of(n, &ask);
     cr_assert(sampler_pick_digest(part, &digest, items, want_logprob, n_top, &got, &is_enough, &error), "%s", what);
-    if (!is_enough) { /* and nothing has changed */
-        memcpy(copy, row, n * sizeof *row);
-        cr_assert(sampler_pick(part, copy, want_logprob, n_top, &got, &error), "%s: %s", what, error.text);
-    }
+    if (!is_enough) /* and nothing has changed */
+        cr_assert(sampler_pick_asked(part, digested, want_logprob, n_top, &got, &error), "%s: %s", what, error.text);
     check_same(&want, &got, what);
     sampler_maker_free(whole);
     sampler_maker_free(part);
@@ -135,6 +169,8 @@ Test(sampler_digest, picks_what_the_row_gives, .timeout = 120)
         SamplingParams params = random_params();
         uint32_t n = fill_row();
         bool want_logprob = uniform() < 0.4;
+        changes = (Changes){0};
+        if (!want_logprob && uniform() < 0.5) change(n, &params);
         n_enough += check_pick(n, &params, want_logprob, want_logprob ? (uint32_t)(uniform() * 21) : 0);
     }
     cr_assert_gt(n_enough, N_TRIALS / 2);
@@ -150,6 +186,7 @@ Test(sampler_digest, is_enough_for_ordinary_rows)
     } cases[] = {{0, 1, 0, 0, false},     {0, 1, 0, 0, true},          {1, 1, 0, 0, false},
                  {1, 1, 0, 0, true},      {0.7f, 0.9f, 0, 0, false},   {0.8f, 0.95f, 0, 40, true},
                  {1, 1, 0.05f, 0, false}, {0.6f, 0.95f, 0, 20, false}, {1, 1, 0, 200, false}};
+    changes = (Changes){0};
     for (uint32_t i = 0; i < N; i++) row[i] = 5 * bell() + (uniform() < 0.001 ? 8 : 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         SamplingParams params;
@@ -166,31 +203,25 @@ Test(sampler_digest, is_enough_for_ordinary_rows)
 Test(sampler_digest, is_not_asked_for_what_sees_the_row)
 {
     static const LogitBias bias = {3, 1};
-    SamplingParams plain, params[6];
+    SamplingParams plain, params[5];
     DigestAsk ask;
     sampling_defaults(&plain);
-    for (int i = 0; i < 6; i++) params[i] = plain;
+    for (int i = 0; i < 5; i++) params[i] = plain;
     params[0].top_n_sigma = 1;
     params[1].dynatemp_range = 0.5f;
     params[2].typical_p = 0.9f;
     params[3].mirostat = 1;
     params[4].mirostat = 2;
-    params[5].bias = &bias;
-    params[5].n_bias = 1;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 5; i++) {
         Sampler *sampler = make(100, &params[i]);
         cr_assert_not(sampler_ask(sampler, false, 0, &ask), "case %d", i);
         sampler_maker_free(sampler);
     }
+    plain.bias = &bias;
+    plain.n_bias = 1;
     Sampler *sampler = make(100, &plain);
-    const uint32_t banned = 7;
-    const uint64_t allowed[2] = {5, 0};
     cr_assert(sampler_ask(sampler, false, 0, &ask));
-    sampler_ban(sampler, &banned, 1);
-    cr_assert_not(sampler_ask(sampler, false, 0, &ask));
-    sampler_ban(sampler, NULL, 0);
-    sampler_allow(sampler, allowed);
-    cr_assert_not(sampler_ask(sampler, false, 0, &ask));
+    cr_assert_not(sampler_ask(sampler, true, 0, &ask), "probabilities are those of the unchanged row");
     sampler_maker_free(sampler);
 }
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_RUNS = 60, N_CALLS = 8, MOST_ROWS = 256 };
+enum { N_RUNS = 60, N_CALLS = 8, MOST_ROWS = 256, MOST_EDITS = 900 };
 
 typedef enum RowKind {
     ROW_NORMAL,
@@ -77,6 +77,31 @@ static void fill_row(float *row, uint32_t n, RowKind kind)
     if (kind == ROW_INFINITE) row[at] = INFINITY;
 }
 
+/* Edits of ids that rise, of every kind; masks that leave few, many, or none. */
+static void add_changes(DigestAsk *ask, uint32_t n, DigestEdit *edits, uint64_t *mask)
+{
+    static const float shares[] = {0.5f, 0.01f, 0.99f, 0};
+    double share = (double)shares[(int)(uniform() * 4)];
+    if (uniform() < 0.4) {
+        uint32_t step = 1 + n / MOST_EDITS;
+        ask->edits = edits;
+        for (uint32_t id = (uint32_t)(uniform() * step); id < n && ask->n_edits < MOST_EDITS;
+             id += 1 + (uint32_t)(uniform() * step)) {
+            DigestEdit edit = {id, 0, 1, 0, 0};
+            if (uniform() < 0.3) edit.bias = uniform() < 0.3 ? -INFINITY : 3 * normal();
+            if (uniform() < 0.5) edit.repetition = 1.3f;
+            if (uniform() < 0.5) edit.less = normal();
+            if (uniform() < 0.1) edit.again = 2;
+            if (uniform() < 0.0001) edit.less = -INFINITY;
+            edits[ask->n_edits++] = edit;
+        }
+    }
+    if (uniform() < 0.6) return;
+    ask->mask = mask;
+    memset(mask, 0, (n + 63) / 64 * sizeof *mask);
+    for (uint32_t i = 0; i < n; i++) mask[i / 64] |= (uint64_t)(uniform() < share) << i % 64;
+}
+
 static DigestAsk random_ask(void)
 {
     static const float temperatures[] = {0, 1, 0.7f, 1.5f, 1e-3f, 1e-44f, 1e30f};
@@ -100,6 +125,8 @@ typedef struct Rig {
     DigestAsk *asks;
     RowDigest *want, *got; /* got: pinned */
     DigestItem *want_items, *got_items;
+    DigestEdit *edits; /* [n_rows, MOST_EDITS] pinned, as masks are, so that both sides read them */
+    uint64_t *masks;   /* [n_rows, n_vocab / 64, rounded up] */
     void *device_logits, *device_asks, *scratch;
 } Rig;
 
@@ -121,6 +148,8 @@ static Rig rig_new(uint32_t n_rows, uint32_t n_vocab)
     rig.want_items = malloc(items);
     rig.got = pinned(n_rows * sizeof *rig.got);
     rig.got_items = pinned(items);
+    rig.edits = pinned(n_rows * MOST_EDITS * sizeof *rig.edits);
+    rig.masks = pinned((size_t)n_rows * ((n_vocab + 63) / 64) * sizeof *rig.masks);
     rig.device_logits = device_new(NULL, (size_t)n_rows * n_vocab * sizeof *rig.logits);
     rig.device_asks = device_new(NULL, n_rows * sizeof *rig.asks);
     rig.scratch = device_new(NULL, digest_scratch_bytes(n_rows, n_vocab));
@@ -145,6 +174,8 @@ static void rig_free(Rig *rig)
     free(rig->want_items);
     device_check(cudaFreeHost(rig->got), "freeing");
     device_check(cudaFreeHost(rig->got_items), "freeing");
+    device_check(cudaFreeHost(rig->edits), "freeing");
+    device_check(cudaFreeHost(rig->masks), "freeing");
     device_free(rig->device_logits);
     device_free(rig->device_asks);
     device_free(rig->scratch);
@@ -156,6 +187,7 @@ static DigestParams on_device(const Rig *rig)
                           .n_rows = rig->n_rows,
                           .n_vocab = rig->n_vocab,
                           .max_rows = rig->n_rows,
+                          .has_edits = true,
                           .asks = rig->device_asks,
                           .digests = rig->got,
                           .items = rig->got_items,
@@ -198,9 +230,9 @@ static void run_rig(const KernelTable *table, const Rig *rig, const char *what)
     twin.asks = rig->asks;
     twin.digests = rig->want;
     twin.items = rig->want_items;
-    rig_send(rig);
-    device_report(digest_ref(&twin), "the twin refuses %s", what);
     for (int i = 0; i < 2; i++) { /* what the first leaves behind is what the second begins with */
+        rig_send(rig);
+        device_report(digest_ref(&twin), "the twin refuses %s", what); /* edits change what the second begins with */
         memset(rig->got, 0xEE, rig->n_rows * sizeof *rig->got);
         device_report(table->digest(&params, (Stream){0}), "%s is refused", what);
         device_check(cudaDeviceSynchronize(), "digest");
@@ -214,6 +246,8 @@ static void test_rows(const KernelTable *table, uint32_t n_rows, uint32_t n_voca
     for (uint32_t row = 0; row < n_rows; row++) {
         fill_row(rig.logits + (size_t)row * n_vocab, n_vocab, n_rows == 1 ? ROW_NORMAL : row % N_ROW_KINDS);
         rig.asks[row] = random_ask();
+        add_changes(&rig.asks[row], n_vocab, rig.edits + (size_t)row * MOST_EDITS,
+                    rig.masks + (size_t)row * ((n_vocab + 63) / 64));
     }
     if (n_rows == 1) rig.asks[0].is_wanted = true;
     run_rig(table, &rig, "rows");
@@ -275,6 +309,7 @@ static double time_calls(const KernelTable *table, const Rig *rigs)
     device_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing");
     for (int i = 0; i < N_CALLS; i++) {
         DigestParams params = on_device(&rigs[i % 2]);
+        params.has_edits = rigs[0].asks[0].n_edits > 0;
         device_report(table->digest(&params, (Stream){.native = stream}), "digest");
     }
     device_check(cudaStreamEndCapture(stream, &captured), "capturing");

@@ -3,11 +3,25 @@
 
 #include "tests/gpu/model_pair.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_SEQS = 21, N_STEPS = 6, N_PROMPT = 24, CONTEXT = 64 };
+enum { N_MASKS = 7, N_SEQS = 21, N_STEPS = 6, N_PROMPT = 24, CONTEXT = 64 };
+
+static const DigestEdit edits[] = {{3, -INFINITY, 1, 0, 0}, {40, 2.5f, 1.2f, 0.5f, 1}, {7, 0, 1, -3, 0}};
+static uint64_t *masks[N_MASKS]; /* each leaves other ids */
+
+static void make_masks(uint32_t n_vocab)
+{
+    size_t n = (n_vocab + 63) / 64;
+    for (uint32_t k = 0; k < N_MASKS; k++) {
+        masks[k] = calloc(n, sizeof *masks[k]);
+        if (!masks[k]) exit(1);
+        for (size_t i = 0; i < n; i++) masks[k][i] = 0x9E3779B97F4A7C15u * (i + k + 1) >> k;
+    }
+}
 
 /* Rows of all kinds, and some of which the row itself is to come. */
 static DigestAsk ask_of(uint32_t i, uint32_t step)
@@ -20,7 +34,11 @@ static DigestAsk ask_of(uint32_t i, uint32_t step)
         {.is_wanted = true, .wants_plain_mass = true, .n_best = 20},
         {true, true, true, 1.3f, 66, 0.999},
     };
-    return kinds[(i + step) % (sizeof kinds / sizeof *kinds)];
+    DigestAsk ask = kinds[(i + step) % (sizeof kinds / sizeof *kinds)];
+    if ((i + step) % 5 == 0) ask.edits = edits;
+    if ((i + step) % 5 == 0) ask.n_edits = sizeof edits / sizeof *edits;
+    if ((i + step) % 7 < 2) ask.mask = masks[i % N_MASKS];
+    return ask;
 }
 
 static bool same_digest(const RowDigest *a, const DigestItem *a_items, const RowDigest *b, const DigestItem *b_items)
@@ -48,10 +66,14 @@ static void check_step(Engine *engine, float *logits, const DigestAsk *asks, uin
             device_report(!memcmp(row, logits + i * n_vocab, n_vocab * sizeof *row), "step %u, row %u came", step, i);
             continue;
         }
+        DigestAsk ask = asks[i]; /* the row has its edits */
+        device_report(ask.n_edits == 0 || logits[i * n_vocab + edits[0].id] == -INFINITY, "step %u, row %u: a ban",
+                      step, i);
+        ask.n_edits = 0;
         const DigestParams params = {.logits = logits + i * n_vocab,
                                      .n_rows = 1,
                                      .n_vocab = (uint32_t)n_vocab,
-                                     .asks = &asks[i],
+                                     .asks = &ask,
                                      .digests = &want,
                                      .items = items};
         device_report(digest_ref(&params) && same_digest(&want, items, got, list),
@@ -71,6 +93,7 @@ void try_model_digests(Device *device, const char *path)
     BatchSpan spans[N_SEQS];
     DigestAsk asks[N_SEQS];
     device_report(engine_makes_digests(pair.gpu), "digests are made");
+    make_masks(engine_shape(pair.gpu)->n_vocab);
     model_text(pair.gpu, 3, tokens, N_SEQS * N_PROMPT);
     for (uint32_t i = 0; i < N_SEQS; i++) {
         seqs[i] = model_seq(pair.gpu);
@@ -89,5 +112,6 @@ void try_model_digests(Device *device, const char *path)
         if (ok) check_step(pair.gpu, logits, asks, step);
     }
     for (uint32_t i = 0; i < N_SEQS; i++) engine_seq_close(pair.gpu, seqs[i]);
+    for (uint32_t k = 0; k < N_MASKS; k++) free(masks[k]);
     pair_close(&pair);
 }

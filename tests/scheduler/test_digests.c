@@ -8,7 +8,20 @@
 #include <math.h>
 #include <string.h>
 
-enum { N_REQUESTS = 9, N_TOKENS = 24, GREEDY = 1, LOGPROBS, SEEDED, NUCLEUS, FEW, CHOICES, TYPICAL, BIASED, BROKEN };
+enum {
+    N_REQUESTS = 10,
+    N_TOKENS = 24,
+    GREEDY = 1,
+    LOGPROBS,
+    SEEDED,
+    NUCLEUS,
+    FEW,
+    CHOICES,
+    TYPICAL,
+    BIASED,
+    PENALISED,
+    BROKEN
+};
 
 static const LogitBias bias = {5, 4};
 
@@ -40,6 +53,12 @@ static Request *make_request(RequestId id)
     if (id == TYPICAL) request->sampling.typical_p = 0.5f;
     if (id == BIASED) request->sampling.bias = &bias;
     if (id == BIASED) request->sampling.n_bias = 1;
+    if (id == PENALISED) {
+        request->sampling.repetition_penalty = 1.2f;
+        request->sampling.presence_penalty = 0.5f;
+        request->sampling.top_p = 0.8f;
+        request->min_tokens = N_TOKENS - 2;
+    }
     return request;
 }
 

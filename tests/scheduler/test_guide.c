@@ -25,14 +25,20 @@ typedef struct World {
     GrammarRig grammar;
 } World;
 
-static World open_world(const char *pattern, const char *gbnf)
+static World open_world_with(const char *pattern, const char *gbnf, bool makes_digests)
 {
-    World world = {.rig = rig_open(&(RigParams){.engine = {.edit = flatten}, .cache = true})};
+    World world = {
+        .rig = rig_open(&(RigParams){.engine = {.edit = flatten, .makes_digests = makes_digests}, .cache = true})};
     Error error;
     cr_assert(grammar_vocab_of(engine_tokenizer(world.rig->engine), &world.vocab, &error), "%s", error.text);
     if (pattern) grammar_rig_regex(&world.grammar, pattern, world.vocab);
     if (gbnf) grammar_rig_gbnf(&world.grammar, gbnf, world.vocab);
     return world;
+}
+
+static World open_world(const char *pattern, const char *gbnf)
+{
+    return open_world_with(pattern, gbnf, false);
 }
 
 static void close_world(World *world)
@@ -75,6 +81,36 @@ Test(guide, every_choice_is_a_text_of_the_grammar)
         }
     }
     close_world(&world);
+}
+
+/* Masks go to where the rows are, and tokens that are known need none. */
+Test(guide, digests_give_what_the_rows_give)
+{
+    static const char pattern[] = "[ab\xC3\xA9]{3,9}(x|\\d{2})? the quick brown fox (and|or) so on";
+    World worlds[2] = {open_world_with(pattern, NULL, false), open_world_with(pattern, NULL, true)};
+    for (int w = 0; w < 2; w++) {
+        for (RequestId id = 1; id <= 8; id++) {
+            Request *request = follow(&worlds[w], id, id);
+            request->want_logprobs = id == 3;
+            if (id == 4) request->sampling.top_k = 3;
+            if (id == 5) request->sampling.frequency_penalty = 1;
+            if (id == 6) request->sampling.temperature = 0;
+            rig_submit(worlds[w].rig, request);
+        }
+        cr_assert_eq(rig_run(worlds[w].rig), SCHED_IDLE);
+    }
+    for (RequestId id = 1; id <= 8; id++) {
+        const ChoiceRecord *want = &worlds[0].rig->recorder.requests[id].choices[0],
+                           *got = &worlds[1].rig->recorder.requests[id].choices[0];
+        cr_assert(grammar_rig_takes(&worlds[0].grammar, want->text), "'%s'", want->text);
+        cr_assert_str_eq(want->text, got->text);
+        cr_assert_eq(want->n_tokens, got->n_tokens);
+        cr_assert_eq(memcmp(want->ids, got->ids, want->n_tokens * sizeof *want->ids), 0);
+    }
+    const FakeEngineCounts *counts = fake_engine_counts(worlds[1].rig->engine);
+    cr_assert_gt(counts->digests, counts->decode_rows / 2);
+    cr_assert_lt(counts->digests, counts->decode_rows, "probabilities are those of the whole row");
+    for (int w = 0; w < 2; w++) close_world(&worlds[w]);
 }
 
 /* Text that only one token can begin is not sampled; rows of several tokens come in one pass. */
