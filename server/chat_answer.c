@@ -29,15 +29,15 @@ static bool copy_kinds(Arena *arena, const ObjectKinds *kinds, ToolSpec *spec, E
 }
 
 /* Of which kinds a function's parameters are, as far as its form of calls does not tell. */
-static bool list_kinds(const AnswerStyle *style, Arena *arena, const cJSON *tool, ToolSpec *spec, Error *error)
+static bool list_kinds(const AnswerPlan *plan, Arena *arena, const cJSON *tool, ToolSpec *spec, Error *error)
 {
     static const cJSON anything = {.type = cJSON_Object};
     const cJSON *parameters = json_member(json_member(tool, "function"), "parameters");
     Arena scratch;
     ObjectKinds kinds;
-    if (style->format->body != CALL_TAGS) return true;
+    if (plan->style->format->body != CALL_TAGS) return true;
     arena_init(&scratch, KINDS_BLOCK_BYTES, KINDS_MAX_BYTES);
-    bool ok = schema_member_kinds(parameters ? parameters : &anything, &scratch, &kinds, error) &&
+    bool ok = schema_member_kinds(parameters ? parameters : &anything, plan->n_tools, &scratch, &kinds, error) &&
               copy_kinds(arena, &kinds, spec, error);
     arena_done(&scratch);
     return ok;
@@ -45,14 +45,16 @@ static bool list_kinds(const AnswerStyle *style, Arena *arena, const cJSON *tool
 
 static bool list_tools(Arena *arena, const ApiTools *tools, AnswerPlan *plan, Error *error)
 {
+    uint32_t n = 0;
     ToolSpec *specs = arena_array(arena, (size_t)cJSON_GetArraySize(tools->list), sizeof *specs);
     if (!specs) return no_memory(error);
+    for (const cJSON *tool = tools->list->child; tool; tool = tool->next) plan->n_tools += api_tools_allows(tools, tool);
     for (const cJSON *tool = tools->list->child; tool; tool = tool->next) {
         if (!api_tools_allows(tools, tool)) continue;
-        ToolSpec *spec = &specs[plan->n_tools++];
+        ToolSpec *spec = &specs[n++];
         spec->name = arena_strdup(arena, api_tool_name(tool));
         if (!spec->name) return no_memory(error);
-        if (!list_kinds(plan->style, arena, tool, spec, error)) return false;
+        if (!list_kinds(plan, arena, tool, spec, error)) return false;
     }
     plan->tools = specs;
     plan->max_calls = tools->one_call || tools->choice == TOOLS_NAMED;

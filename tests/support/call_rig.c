@@ -13,7 +13,7 @@ static bool compile(CallRig *rig, const GrammarVocab *vocab, Error *error)
     const AnswerRules rules = {
         .style = &rig->style, .tools = &rig->tool, .n_tools = 1, .must_call = true, .one_call = true};
     rig->grammar = (GrammarRig){0};
-    return schema_member_kinds(rig->tool.parameters, &rig->arena, &rig->spec.kinds, error) &&
+    return schema_member_kinds(rig->tool.parameters, 1, &rig->arena, &rig->spec.kinds, error) &&
            grammar_builder_new(&rig->grammar.builder, error) &&
            answer_grammar(rig->grammar.builder, &rules, &rig->grammar.root, error) &&
            grammar_compile(rig->grammar.builder, rig->grammar.root, vocab, &rig->grammar.grammar, error);

@@ -80,7 +80,7 @@ static bool ends_all(ErrorCode code)
  */
 static bool can_write(const CallWriter *writer, const CallTool *tool, bool *ret_can)
 {
-    CallWriter own = {.style = writer->style, .error = writer->error};
+    CallWriter own = {.style = writer->style, .error = writer->error, .n_tools = writer->n_tools};
     GrammarNode node;
     if (!grammar_builder_new_within(writer->builder, &own.builder, writer->error)) return false;
     *ret_can = write_body(&own, tool, &node) && grammar_is_sound(own.builder, writer->error);
@@ -228,7 +228,7 @@ static GrammarNode write_reasoning(const CallWriter *writer, bool begins)
 
 bool answer_grammar(GrammarBuilder *builder, const AnswerRules *rules, GrammarNode *ret_root, Error *error)
 {
-    const CallWriter writer = {builder, rules->style, error};
+    const CallWriter writer = {builder, rules->style, error, rules->n_tools};
     GrammarNode answer;
     bool has_channels = rules->style->format->body == CALL_CHANNELS; /* reasoning is one of them */
     if (!write_answer(&writer, rules, &answer)) return false;

@@ -85,7 +85,8 @@ static bool write_tags(const CallWriter *writer, const CallTool *tool, const cJS
                                .before_key = tags->before_key,
                                .behind_key = behind_key,
                                .behind_value = behind_value,
-                               .kinds_of = tool->parameters ? tool->parameters : parameters};
+                               .kinds_of = tool->parameters ? tool->parameters : parameters,
+                               .n_kinds_of = writer->n_tools};
     GrammarNode members;
     if (!write_arguments(writer, parameters, &form, &members)) return false;
     *ret_node = grammar_seq(builder, grammar_text(builder, tags->before_name), grammar_text(builder, tool->name),

@@ -9,6 +9,7 @@ typedef struct CallWriter {
     GrammarBuilder *builder;
     const AnswerStyle *style;
     Error *error;
+    uint32_t n_tools; /* that may be called */
 } CallWriter;
 
 /* A mark as the tokens or as the text that it is; empty when there is none. */

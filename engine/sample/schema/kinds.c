@@ -11,18 +11,18 @@ typedef struct Reader {
     Arena *arena;
     MemberKinds *members; /* [n] */
     uint32_t n, max;
-    uint32_t steps, looks, nested;
+    uint32_t steps, looks, nested, max_steps, max_looks;
     uint32_t n_items; /* of the schema, at most KINDS_MAX_LOOKS: looks that a reference takes */
 } Reader;
 
 static bool is_spent(const Reader *reader)
 {
-    return reader->steps >= KINDS_MAX_STEPS || reader->looks >= KINDS_MAX_LOOKS;
+    return reader->steps >= reader->max_steps || reader->looks >= reader->max_looks;
 }
 
 static bool may_go_on(Reader *reader)
 {
-    return reader->nested < KINDS_MAX_NESTED && ++reader->steps < KINDS_MAX_STEPS && !is_spent(reader);
+    return reader->nested < KINDS_MAX_NESTED && ++reader->steps < reader->max_steps && !is_spent(reader);
 }
 
 static const cJSON *member_of(Reader *reader, const cJSON *object, const char *name)
@@ -174,10 +174,14 @@ static void sort_names(Reader *reader)
     reader->n = kept;
 }
 
-bool schema_member_kinds(const cJSON *schema, Arena *arena, ObjectKinds *ret_kinds, Error *error)
+bool schema_member_kinds(const cJSON *schema, uint32_t n_schemas, Arena *arena, ObjectKinds *ret_kinds, Error *error)
 {
-    uint64_t n_items = schema_count_items(schema);
-    Reader reader = {.arena = arena, .n_items = n_items < KINDS_MAX_LOOKS ? (uint32_t)n_items : KINDS_MAX_LOOKS};
+    uint64_t n_items = schema_count_items(schema), whole = KINDS_WHOLE_SCHEMAS;
+    uint64_t n_shares = n_schemas < whole ? whole : n_schemas;
+    Reader reader = {.arena = arena,
+                     .n_items = n_items < KINDS_MAX_LOOKS ? (uint32_t)n_items : KINDS_MAX_LOOKS,
+                     .max_steps = (uint32_t)(whole * KINDS_MAX_STEPS / n_shares),
+                     .max_looks = (uint32_t)(whole * KINDS_MAX_LOOKS / n_shares)};
     Error ignored;
     if (!schema_document_open(schema, arena, &reader.document, &ignored)) {
         if (ignored.code == ERR_NO_MEMORY) return error_set(error, ERR_NO_MEMORY, "no memory for a schema");

@@ -35,7 +35,8 @@ static bool compile(const cJSON *schema, const SchemaOptions *options, Arena *ar
     nodes_init(nodes, document, options, builder, arena, error);
     if (!nodes_get(nodes, parts, options->is_object ? 2 : 1, &root)) return false;
     nodes->root = root;
-    if (writer && writer->form == SCHEMA_TAGGED && !schema_member_kinds(writer->kinds_of, arena, &nodes->kinds, error))
+    if (writer && writer->form == SCHEMA_TAGGED &&
+        !schema_member_kinds(writer->kinds_of, writer->n_kinds_of, arena, &nodes->kinds, error))
         return false;
     if (!nodes_settle(nodes)) return false;
     if (!root->is_satisfiable) {

@@ -25,6 +25,7 @@ typedef struct SchemaWriter {
     const char *end;  /* MARKED, TAGGED: what no raw string has in it; NULL: any text */
     const char *before_key, *behind_key, *behind_value; /* TAGGED */
     const cJSON *kinds_of; /* TAGGED: the schema by which its reader tells texts (schema_member_kinds) */
+    uint32_t n_kinds_of;   /* TAGGED: how many such schemas the request has */
 } SchemaWriter;
 
 typedef struct SchemaOptions {

@@ -10,7 +10,7 @@
 TestSuite(schema_kinds, .init = init, .fini = done);
 
 /* {"properties": {"n000000": VALUE, ...}, TAIL} */
-static ObjectKinds kinds_of_many(unsigned n, const char *value, const char *tail)
+static ObjectKinds kinds_of_many(uint32_t n_schemas, unsigned n, const char *value, const char *tail)
 {
     size_t room = n * (strlen(value) + 16) + strlen(tail) + 64, at = 0;
     char *text = malloc(room);
@@ -21,7 +21,7 @@ static ObjectKinds kinds_of_many(unsigned n, const char *value, const char *tail
     cJSON *schema = cJSON_Parse(text);
     ObjectKinds kinds = {0};
     cr_assert(schema);
-    cr_assert(schema_member_kinds(schema, &arena, &kinds, &error), "%s", error.text);
+    cr_assert(schema_member_kinds(schema, n_schemas, &arena, &kinds, &error), "%s", error.text);
     cJSON_Delete(schema); /* the names go with it: only kinds and counts are looked at */
     free(text);
     return kinds;
@@ -30,7 +30,7 @@ static ObjectKinds kinds_of_many(unsigned n, const char *value, const char *tail
 Test(schema_kinds, members_are_of_the_kinds_that_keywords_say)
 {
     static const char tail[] = ",\"additionalProperties\":false,\"$defs\":{\"s\":{\"type\":\"string\"}}";
-    ObjectKinds kinds = kinds_of_many(1000, "{\"$ref\":\"#/$defs/s\"}", tail);
+    ObjectKinds kinds = kinds_of_many(1, 1000, "{\"$ref\":\"#/$defs/s\"}", tail);
     cr_expect_eq(kinds.n, 1000);
     cr_expect_eq(kinds.members[999].kinds, KIND_STRING);
     cr_expect_eq(kinds.others, 0);
@@ -39,10 +39,22 @@ Test(schema_kinds, members_are_of_the_kinds_that_keywords_say)
 /* Whose search would take too long is of any kind, as with everything beyond the limits. */
 Test(schema_kinds, looking_for_names_and_references_ends)
 {
-    ObjectKinds kinds = kinds_of_many(5000, "true", ",\"additionalProperties\":false");
+    ObjectKinds kinds = kinds_of_many(1, 5000, "true", ",\"additionalProperties\":false");
     cr_expect_eq(kinds.n, 0);
     cr_expect_eq(kinds.others, KINDS_ALL);
-    kinds = kinds_of_many(2500, "{\"$ref\":\"#/$defs/s\"}", ",\"$defs\":{\"s\":{\"type\":\"string\"}}");
+    kinds = kinds_of_many(1, 2500, "{\"$ref\":\"#/$defs/s\"}", ",\"$defs\":{\"s\":{\"type\":\"string\"}}");
     cr_expect_eq(kinds.n, 0);
     cr_expect_eq(kinds.others, KINDS_ALL);
+}
+
+/* Together they take no longer than sixteen that go to the limit, and what each may take is known beforehand. */
+Test(schema_kinds, many_schemas_of_a_request_share_what_sixteen_may_take)
+{
+    static const char value[] = "{\"type\":\"string\"}", tail[] = ",\"additionalProperties\":false";
+    cr_expect_eq(kinds_of_many(KINDS_WHOLE_SCHEMAS, 1000, value, tail).n, 1000);
+    cr_expect_eq(kinds_of_many(1024, 100, value, tail).n, 100);
+    ObjectKinds kinds = kinds_of_many(1024, 1000, value, tail);
+    cr_expect_eq(kinds.n, 0);
+    cr_expect_eq(kinds.others, KINDS_ALL);
+    cr_expect_eq(kinds_of_many(UINT32_MAX, 1, value, tail).others, KINDS_ALL);
 }
