@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory at rest: what requests of any kind took is given back to the byte."""
+import os
+import subprocess
+
 import longwave_server
 
 CHAT, COMPLETIONS, HEAP = "/v1/chat/completions", "/v1/completions", "longwave_heap_bytes"
@@ -69,3 +72,11 @@ def test_nothing_is_left_of_any_request(tiny_path, tmp_path):
         assert sizes[0] > 1e6 and server.metric("vllm:num_preemptions_total") > 0
     finally:
         assert server.stop() == 0
+
+
+def test_the_allocator_takes_the_program_s_settings():
+    """One arena, where jemalloc is linked: its own statistics say what it took, also beside settings from outside."""
+    done = subprocess.run([longwave_server.BINARY, "--version"], capture_output=True, text=True, check=True,
+                          env={**os.environ, "MALLOC_CONF": "stats_print:true,stats_print_opts:mdablxe"})
+    linked = "libjemalloc" in subprocess.run(["ldd", longwave_server.BINARY], capture_output=True, text=True, check=True).stdout
+    assert ("opt.narenas: 1\n" in done.stdout + done.stderr) == linked
