@@ -48,7 +48,8 @@ static bool list_tools(Arena *arena, const ApiTools *tools, AnswerPlan *plan, Er
     uint32_t n = 0;
     ToolSpec *specs = arena_array(arena, (size_t)cJSON_GetArraySize(tools->list), sizeof *specs);
     if (!specs) return no_memory(error);
-    for (const cJSON *tool = tools->list->child; tool; tool = tool->next) plan->n_tools += api_tools_allows(tools, tool);
+    for (const cJSON *tool = tools->list->child; tool; tool = tool->next)
+        plan->n_tools += api_tools_allows(tools, tool);
     for (const cJSON *tool = tools->list->child; tool; tool = tool->next) {
         if (!api_tools_allows(tools, tool)) continue;
         ToolSpec *spec = &specs[n++];
