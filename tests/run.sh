@@ -85,34 +85,30 @@ stage_fuzz() {
     tests/fuzz/run.sh 15
 }
 
-stage_e2e() {
-    local python model
-    python=$(python_environment e2e tests/e2e/requirements.txt)/bin/python || return 1
+# NAME [OPTION...]: pytest of tests/NAME in an environment of its own.
+run_pytest() {
+    local name=$1 python model
+    shift
+    python=$(python_environment "$name" "tests/$name/requirements.txt")/bin/python || return 1
     model=$(deploy/fetch_model.sh) || return 1
     setup build-run -Dgpu=auto -Dgpu_archs=90a -Dgpu_ptx=false && ninja -C build-run || return 1
     LONGWAVE_BINARY=$lw_root/build-run/server/longwave LONGWAVE_TEST_MODEL=$model \
-        "$python" -m pytest -q -p no:cacheprovider tests/e2e
+        "$python" -m pytest -q -p no:cacheprovider "$@" "tests/$name"
+}
+
+stage_e2e() {
+    run_pytest e2e
 }
 
 # Real client libraries, of which some want another version of openai's than tests/e2e has.
 stage_clients() {
-    local python model
-    python=$(python_environment clients tests/clients/requirements.txt)/bin/python || return 1
-    model=$(deploy/fetch_model.sh) || return 1
-    setup build-run -Dgpu=auto -Dgpu_archs=90a -Dgpu_ptx=false && ninja -C build-run || return 1
-    LONGWAVE_BINARY=$lw_root/build-run/server/longwave LONGWAVE_TEST_MODEL=$model \
-        "$python" -m pytest -q -p no:cacheprovider -W ignore tests/clients
+    run_pytest clients -W ignore
 }
 
 # The page at /, in a browser. Not one of the default: Chromium is 300 MB, and two cores need more than a minute.
 stage_page() {
-    local python model
     install_missing chromium chromium-driver fonts-dejavu-core
-    python=$(python_environment page tests/page/requirements.txt)/bin/python || return 1
-    model=$(deploy/fetch_model.sh) || return 1
-    setup build-run -Dgpu=auto -Dgpu_archs=90a -Dgpu_ptx=false && ninja -C build-run || return 1
-    LONGWAVE_BINARY=$lw_root/build-run/server/longwave LONGWAVE_TEST_MODEL=$model \
-        "$python" -m pytest -q -p no:cacheprovider tests/page
+    run_pytest page
 }
 
 # What the runners say at their end: Criterion, our own programs and checks, Meson, libFuzzer, pytest.
