@@ -31,9 +31,9 @@ GRID = {
     "others": ["streaming-llm"],
     "slash": ["vertical-slash"],
 }
-GEMMA_GRID = {**{group: GRID[group] for group in ("exact", "wave", "hip", "others")},
-              "pages": ["lserve-4k:budget=1024", "lserve-4k:budget=2048", "lserve-4k", "quest"],
-              "stream": ["dense:roles=gs", "lserve-4k:budget=2048:roles=gs:k_decode=4"]}
+# What a GPU has not: it measures the rest of Gemma's.
+GEMMA_GRID = {"lists": ["quest", *GRID["exact"], "lserve-4k:budget=2048", "lserve-4k"],
+              **{group: GRID[group] for group in ("hip", "wave", "others")}}
 # What was tried for the default: at most a quarter of the bytes at 8K.
 LIST = "unit=16:refresh=1"
 CANDIDATES = {"a": ["dense:roles=n75:k_decode=4", "dense:roles=n80"],
@@ -44,8 +44,7 @@ CANDIDATES = {"a": ["dense:roles=n75:k_decode=4", "dense:roles=n80"],
 DEFAULT = CANDIDATES["d"][0]
 # Share of the heads that stream, their sink and recent range; prompts are read densely up to 8K.
 MADE_ROLES = {"calibrate-smollm2": {"n25": (0.25, 128, 256), "n50": (0.5, 128, 256), "n60": (0.6, 128, 256),
-                                    "n70": (0.7, 128, 256), "n75": (0.75, 128, 256), "n80": (0.8, 128, 256)},
-              "calibrate-gemma": {"gs": (0.5, 128, 256)}}
+                                    "n70": (0.7, 128, 256), "n75": (0.75, 128, 256), "n80": (0.8, 128, 256)}}
 
 
 # What a GPU has (docs/eval.md), and the roles that it ranks itself; n70 is the default's of the CPU.
@@ -117,12 +116,11 @@ def beyond(length, t, haystack=0, threads=8):
 
 
 def fixed():
-    """All of it, in the order of what is missed most. Roles named n.. and gs are made from calibrations among it."""
+    """All of it, in the order of what is missed most. Roles named n.. are made from a calibration among it."""
     smollm2, gemma = TASKS["smollm2"], TASKS["gemma"]
     yield from cells("smollm2", smollm2, CERTIFIED, {"default": [DEFAULT]}, "prefill")
     yield calibrate("calibrate-smollm2", "smollm2", RANKED_BY, 8)
     yield from beyond(16384, 0)
-    yield calibrate("calibrate-gemma", "gemma", gemma, 4)
     yield from beyond(32768, 0)
     candidates = {f"candidates-{part}": policies for part, policies in CANDIDATES.items()}
     groups = {**GRID, **candidates}

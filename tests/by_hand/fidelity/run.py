@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what docs/fidelity.md reports, as many processes at once as there are cores, in so many seconds.
 
-usage: run.py --binary longwave --models DIR --roles DIR --text FILE --state DIR --seconds N [--cores N] [--only NAME] [--gpu]
+usage: run.py --binary longwave --models DIR --roles DIR --text FILE --state DIR --seconds N [--cores N] [--only NAME,...] [--gpu]
 
 What was measured stands in --state (one file a job, eval's --resume files) and is not measured again.
 """
@@ -155,9 +155,9 @@ class Runner:
                 process.kill()
 
     def run(self):
-        only = self.options.only
+        only = self.options.only.split(",")
         all_jobs = jobs.gpu() if self.options.gpu else jobs.fixed()
-        self.waiting = [job for job in all_jobs if not only or only in job.name]
+        self.waiting = [job for job in all_jobs if any(part in job.name for part in only)]
         while time.monotonic() < self.end:
             self.reap()
             self.follow()
@@ -178,7 +178,7 @@ def main():
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--only", default="", help="jobs whose names hold this")
+    parser.add_argument("--only", default="", help="jobs whose names hold this, or one of these with commas between")
     parser.add_argument("--gpu", action="store_true", help="what a GPU can do, on the first one")
     parser.add_argument("--gpu-memory", default="12G", help="of each process")
     parser.add_argument("--length", type=int, default=jobs.LENGTH, help="of prompts, to try it out")
