@@ -19,6 +19,7 @@ size_t aligned(size_t n)
 struct GemmFill {
     GemmScratch to;
     RowSource from;
+    uint32_t tile_tokens;
 };
 
 template <class Shape, RowWay kWay>
@@ -29,12 +30,13 @@ __global__ void __launch_bounds__(Shape::kThreads) gemm_fill_rows(const __grid_c
     prefetch_weights(args.from);
     grid_wait();
     const size_t token = blockIdx.x;
-    const uint32_t cols = args.to.cols;
-    char *to = args.to.x + token / 8 * cols * 16 + token % 8 * 16;
+    const uint32_t cols = args.to.cols, tile_tokens = args.tile_tokens, in_tile = token % tile_tokens;
+    const uint32_t stride = tile_tokens / 8 * GEMM_GROUP_BYTES; /* from 128 columns to the next */
+    char *to = args.to.x + (token - in_tile) * cols * sizeof(uint16_t) + in_tile / 8 * GEMM_GROUP_BYTES + in_tile % 8 * 16;
     auto put = [&](uint32_t c, float4 v, float factor) {
         uint2 pairs, rest;
         split_4<false>(times(v, factor), &pairs, &rest);
-        char *at = to + c / 128 * 2048 + c % 32 / 4 * 256 + c % 128 / 32 * 4;
+        char *at = to + c / GEMM_COLS * stride + c % 32 / 4 * 256 + c % GEMM_COLS / 32 * 4;
         *reinterpret_cast<uint32_t *>(at) = pairs.x;
         *reinterpret_cast<uint32_t *>(at + 128) = pairs.y;
     };
@@ -110,7 +112,7 @@ size_t gemm_lay_out(char *start, size_t at, uint32_t n_tokens, uint32_t cols, Ge
 
 bool gemm_fill(const MatmulParams *params, const GemmScratch &scratch, Stream stream)
 {
-    const GemmFill args = {scratch, operand_source(params)};
+    const GemmFill args = {scratch, operand_source(params), params->n_tokens > kFewTokens ? kManyTokens : kFewTokens};
     const bool is_held = args.from.is_aligned && scratch.cols <= WideShape::kHeldCols;
     if (is_held && !args.from.up && params->n_cols <= NormShape::kHeldCols)
         return run_fill<NormShape, RowWay::kHeld>(args, params->n_tokens, stream);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A block makes tiles of results of 256 rows of weights and 64 or 128 tokens. One warp brings units of weights as they
- * lie and the tokens' part of x; two warp groups of 128 rows each unpack weights into the registers that a product of
- * warp groups takes its A from, one of two blocks of 64 rows while the product of the other runs.
+ * A block makes tiles of results of 256 rows of weights and 64 or 128 tokens. Four warps bring units of weights as they
+ * lie, a quarter each since asking for a copy takes long, and the tokens' part of x; two warp groups of 128 rows each
+ * unpack weights into the registers that a product of warp groups takes its A from, one of two blocks of 64 rows while
+ * the product of the other runs.
  *
  * A warp has pairs of tiles of 16 rows; with is_glu one of a pair is the gate's and the other what it gates, so that
  * both meet in a thread.
  *
- * x: for each 8 tokens and 16 columns of the order in which lanes hold weights (device_layout.h) two cores of 8 tokens
- * by 16 bytes: of step s of a group of 128, words 0..3 of the first are columns 32 t + 4 s and the next, t = 0..3,
- * those of the second the two behind.
+ * x: [tiles of 64 or 128 tokens][groups of 128 columns][groups of 8 tokens][16 columns in the order in which lanes hold
+ * weights (device_layout.h)] two cores of 8 tokens by 16 bytes: of step s of a group of 128, words 0..3 of the first are
+ * columns 32 t + 4 s and the next, t = 0..3, those of the second the two behind.
  *
  * Where tiles don't come to whole rounds of all blocks, blocks share some: each leaves its part of a sum, and all of
  * them add up, in the order of the columns, a share of the results when the parts are there. So all blocks must be on
@@ -27,6 +28,7 @@ namespace lw
 {
 
 constexpr uint32_t kGemmThreads = 3 * kGroupThreads, kGemmTiles = GEMM_ROWS / DEVICE_TILE_ROWS, kGemmWarps = 8;
+constexpr uint32_t kFeedWarps = kGroupThreads / 32, kFeedTiles = kGemmTiles / kFeedWarps; /* kFeedTiles: of a warp */
 constexpr uint32_t kGemmShared = 225 << 10, kGemmMostStages = 6;
 constexpr uint32_t kPartsAtOnce = 8; /* on their way to a thread */
 
@@ -38,8 +40,8 @@ template <int kN> struct GemmRegisters {
 };
 
 template <class F, int kN> struct GemmStage {
-    static constexpr uint32_t kWeightBytes = kGemmTiles * F::kUnitBytes, kGroupBytes = F::kUnitCols * 16;
-    static constexpr uint32_t kBytes = kWeightBytes + kN / 8 * kGroupBytes; /* kGroupBytes: of 8 tokens */
+    static constexpr uint32_t kWeightBytes = kGemmTiles * F::kUnitBytes, kTokenBytes = kN * GEMM_COLS * sizeof(uint16_t);
+    static constexpr uint32_t kBytes = kWeightBytes + F::kGroups * kTokenBytes; /* kTokenBytes: of 128 columns */
     static constexpr uint32_t kFit = kGemmShared / kBytes;
     static constexpr uint32_t kStages = kFit < kGemmMostStages ? kFit : kGemmMostStages;
     static_assert(kStages >= 2, "one is read while the next comes");
@@ -107,33 +109,35 @@ template <int kN> __device__ __forceinline__ uint32_t token_groups(const GemmArg
 
 /* ---- feeding ---- */
 
+/* Of one of the warps that feed: its first lanes bring weights, the next one x of a group of 128 columns. */
 template <class F, int kN> struct GemmFeed {
     using Stage = GemmStage<F, kN>;
+    static_assert(F::kGroups <= kFeedWarps, "each group of columns has its warp");
     GemmWalk walk;
     GemmPiece piece;
-    const char *from;                    /* of this lane: weights by the first 16, x by the others */
-    uint32_t unit, slot, turn, n_groups; /* n_groups: of 8 tokens, of this piece */
+    const char *from;                       /* of this lane */
+    uint32_t unit, slot, turn, token_bytes; /* token_bytes: of this warp and piece */
     bool more;
 
-    __device__ __forceinline__ GemmFeed(const GemmArgs &args) : walk(args), unit(0), slot(0), turn(0), n_groups(0)
+    __device__ __forceinline__ GemmFeed(const GemmArgs &args) : walk(args), unit(0), slot(0), turn(0), token_bytes(0)
     {
         begin(args);
     }
 
     __device__ __forceinline__ void begin(const GemmArgs &args)
     {
-        const uint32_t lane = threadIdx.x % 32;
+        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         more = walk.next(args, piece);
         unit = piece.first;
         if (!more) return;
         const GemmPlace place = gemm_place<kN>(args, piece.tile);
-        n_groups = token_groups<kN>(args, place.token);
-        if (lane < kGemmTiles) {
-            const uint32_t tile = min(place.tile + lane, args.product.n_tiles - 1);
+        if (lane < kFeedTiles) {
+            const uint32_t tile = min(place.tile + warp * kFeedTiles + lane, args.product.n_tiles - 1);
             from = tile_start(args.product, place_of(args.product, tile)) + DEVICE_TILE_HEAD_BYTES;
         } else {
-            from = args.scratch.x + (size_t)(place.token / 8 + lane - kGemmTiles) * args.scratch.cols * 16;
+            from = args.scratch.x + (size_t)place.token * args.scratch.cols * sizeof(uint16_t);
         }
+        token_bytes = warp < F::kGroups ? token_groups<kN>(args, place.token) * GEMM_GROUP_BYTES : 0;
     }
 
     __device__ __forceinline__ void advance(const GemmArgs &args)
@@ -146,29 +150,29 @@ template <class F, int kN> struct GemmFeed {
     {
         if (threadIdx.x % 32 == 0) {
             barrier_wait(&barriers.empty[slot], (turn & 1) ^ 1);
-            barrier_expect(&barriers.full[slot], Stage::kWeightBytes + n_groups * Stage::kGroupBytes);
+            barrier_expect(&barriers.full[slot], kFeedTiles * F::kUnitBytes + token_bytes);
         }
         __syncwarp();
     }
 
     __device__ __forceinline__ void weights(char *stages, GemmBarriers &barriers) const
     {
-        const uint32_t lane = threadIdx.x % 32;
-        if (lane < kGemmTiles)
-            bulk_copy(stages + slot * Stage::kBytes + lane * F::kUnitBytes, from + (size_t)unit * F::kUnitBytes,
+        const uint32_t lane = threadIdx.x % 32, tile = threadIdx.x / 32 * kFeedTiles + lane;
+        if (lane < kFeedTiles)
+            bulk_copy(stages + slot * Stage::kBytes + tile * F::kUnitBytes, from + (size_t)unit * F::kUnitBytes,
                       F::kUnitBytes, &barriers.full[slot]);
     }
 
     __device__ __forceinline__ void tokens(char *stages, GemmBarriers &barriers) const
     {
-        const uint32_t n = threadIdx.x % 32 - kGemmTiles;
-        if (n < n_groups)
-            bulk_copy(stages + slot * Stage::kBytes + Stage::kWeightBytes + n * Stage::kGroupBytes,
-                      from + (size_t)unit * Stage::kGroupBytes, Stage::kGroupBytes, &barriers.full[slot]);
+        const uint32_t warp = threadIdx.x / 32;
+        if (threadIdx.x % 32 == kFeedTiles && token_bytes > 0)
+            bulk_copy(stages + slot * Stage::kBytes + Stage::kWeightBytes + warp * Stage::kTokenBytes,
+                      from + ((size_t)unit * F::kGroups + warp) * Stage::kTokenBytes, token_bytes, &barriers.full[slot]);
     }
 };
 
-/* By one warp. The first weights come while the kernel in front still makes x. */
+/* By each of the warps that feed. The first weights come while the kernel in front still makes x. */
 template <class F, int kN>
 __device__ __forceinline__ void gemm_feed(const GemmArgs &args, char *stages, GemmBarriers &barriers)
 {
@@ -272,7 +276,10 @@ __device__ __forceinline__ void multiply_half(const char *unit, uint32_t lane, i
     unpack_half<F, kHalf>(unit, lane, h, scales, a);
     matrix_begin();
 #pragma unroll
-    for (int i = 0; i < 4; i++) matrix_multiply<false, false, true>(sums, a[i], b + (h * 8 + kHalf * 4 + i) * 256 / 16);
+    for (int i = 0; i < 4; i++) {
+        const uint32_t step = h * GemmStage<F, kN>::kTokenBytes + (kHalf * 4 + i) * 256;
+        matrix_multiply<false, false, true>(sums, a[i], b + step / 16);
+    }
     matrix_commit();
 }
 
@@ -484,7 +491,7 @@ __device__ __forceinline__ void gemm_multiply(const GemmArgs &args, const char *
             const char *stage = stages + slot * Stage::kBytes;
             barrier_wait(&barriers.full[slot], turn & 1);
             multiply_unit<F, kN>(stage + 2 * warp * F::kUnitBytes, lane,
-                                 matrix_b(stage + Stage::kWeightBytes, 128, Stage::kGroupBytes, false), sums_0, sums_1);
+                                 matrix_b(stage + Stage::kWeightBytes, 128, GEMM_GROUP_BYTES, false), sums_0, sums_1);
             matrix_wait<0>(sums_0);
             matrix_wait<0>(sums_1);
             __syncwarp();
@@ -511,7 +518,7 @@ __global__ void __launch_bounds__(GemmRegisters<kN>::kLaunchThreads, 1) gemm(con
     __shared__ GemmBarriers barriers;
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < Stage::kStages; i++) {
-            barrier_init(&barriers.full[i], 1);
+            barrier_init(&barriers.full[i], kFeedWarps);
             barrier_init(&barriers.empty[i], kGemmWarps);
         }
         barrier_init_done();
@@ -520,7 +527,7 @@ __global__ void __launch_bounds__(GemmRegisters<kN>::kLaunchThreads, 1) gemm(con
     grid_release();
     if (threadIdx.x < kGroupThreads) {
         registers_give<GemmRegisters<kN>::kFeed>();
-        if (threadIdx.x < 32) gemm_feed<F, kN>(args, stages, barriers);
+        gemm_feed<F, kN>(args, stages, barriers);
     } else {
         registers_take<GemmRegisters<kN>::kMultiply>();
         gemm_multiply<F, kN>(args, stages, barriers);

@@ -13,6 +13,8 @@ namespace lw
 enum {
     GEMM_ROWS = 256, /* of weights, in a tile of results */
     GEMM_BAND = 16,  /* so many tiles of rows share the tokens that are in the second-level cache */
+    GEMM_COLS = 128, /* of x, together for all tokens of a tile */
+    GEMM_GROUP_BYTES = 8 * GEMM_COLS * sizeof(uint16_t), /* of those of 8 tokens */
     GEMM_COUNTERS = 512,
     GEMM_MOST_TOKENS = 1024, /* cuBLAS on weights made of 16 bits once is faster from there on */
 };
