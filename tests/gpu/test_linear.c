@@ -408,7 +408,7 @@ static void test_wild(const KernelTable *table, Stream stream, uint32_t n_tokens
 static void test_tiles(const KernelTable *table, Stream stream, DType type)
 {
     static const uint32_t tokens[] = {17, 24, 63, 64, 65, 100, 127, 128, 129, 200, 256, 257}, few[] = {17, 64, 200},
-                          many[] = {1000, 130};
+                          many[] = {2049, 2048, 1000, 130};
     static const struct {
         uint32_t rows, cols, pad;
     } shapes[] = {{255, 768, 4}, {257, 256, 0}, {1030, 1536, 1}};
@@ -418,7 +418,7 @@ static void test_tiles(const KernelTable *table, Stream stream, DType type)
         check_problem(table, stream, &p, tokens, sizeof tokens / sizeof *tokens, "tiles");
         close_problem(&p);
     }
-    Problem outs = new_padded_problem(200, 512, 4), tall = new_padded_problem(1000, 256, 0);
+    Problem outs = new_padded_problem(200, 512, 4), tall = new_padded_problem(2049, 256, 0);
     add_out(&outs, type, 300, true, true);
     add_out(&outs, type, 7, false, false);
     add_out(&outs, DTYPE_Q5_1, 40, false, false);
@@ -426,7 +426,7 @@ static void test_tiles(const KernelTable *table, Stream stream, DType type)
     check_problem(table, stream, &outs, few, 3, "tiles of several outputs");
     close_problem(&outs);
     add_out(&tall, type, 4200, true, true);
-    check_problem(table, stream, &tall, many, 2, "more tiles than blocks");
+    check_problem(table, stream, &tall, many, sizeof many / sizeof *many, "more tiles than blocks");
     close_problem(&tall);
 }
 
