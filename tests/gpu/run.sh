@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: tests/gpu/run.sh [BUILD [MODEL.gguf ...]]
 # Every GPU test with the programs of BUILD (build-gpu), then the short ones under compute-sanitizer where there is one.
+# LONGWAVE_PORTABLE_BUILD (BUILD-portable) is a build with -Dgpu_archs=80:90 -Dgpu_ptx=false: the code of older devices.
 # The outcome, with card, commit and date, goes to a file in LONGWAVE_GPU_RESULTS (tests/gpu/results).
 # LONGWAVE_COMMIT names the commit where there is no git.
 set -u
@@ -31,8 +32,10 @@ run() {
         tee -a "$report"
 }
 
+# program NAME [BUILD]
 program() {
-    for place in "$build/tests/gpu/$1" "$build/$1"; do [ -x "$place" ] && echo "$place" && return; done
+    in=${2:-$build}
+    for place in "$in/tests/gpu/$1" "$in/$1"; do [ -x "$place" ] && echo "$place" && return; done
     echo "$1"
 }
 
@@ -42,16 +45,14 @@ run attention_portable 120 "$(program gpu_attention)" --portable
 run select 120 "$(program gpu_select)"
 run digest 60 "$(program gpu_digest)"
 run model 240 "$(program gpu_model)" "$@"
-# What devices without kernels of their own run: the oldest code, compiled by the driver.
-portable() {
-    name=$1 limit=$2
-    shift 2
-    run "$name" "$limit" env CUDA_FORCE_PTX_JIT=1 CUDA_CACHE_PATH="$log/jit" CUDA_CACHE_MAXSIZE=1073741824 "$@"
-}
-
-portable portable_kernels 150 "$(program gpu_kernels)" short
-portable portable_attention 120 "$(program gpu_attention)" --quick
-portable portable_model 150 "$(program gpu_model)" short
+# What devices without kernels of their own run, compiled ahead for this one: forced to compile it, the driver does so to
+# cuBLAS too, which has none.
+portable=${LONGWAVE_PORTABLE_BUILD:-$build-portable}
+run portable_kernels 120 "$(program gpu_kernels "$portable")"
+run portable_attention 120 "$(program gpu_attention "$portable")"
+run portable_select 120 "$(program gpu_select "$portable")"
+run portable_digest 60 "$(program gpu_digest "$portable")"
+run portable_model 120 "$(program gpu_model "$portable")" short
 if command -v compute-sanitizer >/dev/null; then
     run memcheck_model 120 compute-sanitizer --error-exitcode 9 "$(program gpu_model)" short
     run memcheck_attention 90 compute-sanitizer --error-exitcode 9 "$(program gpu_attention)" --quick
