@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(Shape::kThreads) gemm_fill_rows(const __grid_c
     const size_t token = blockIdx.x;
     const uint32_t cols = args.to.cols, tile_tokens = args.tile_tokens, in_tile = token % tile_tokens;
     const uint32_t stride = tile_tokens / 8 * GEMM_GROUP_BYTES; /* from 128 columns to the next */
-    char *to = args.to.x + (token - in_tile) * cols * sizeof(uint16_t) + in_tile / 8 * GEMM_GROUP_BYTES + in_tile % 8 * 16;
+    char *tile = args.to.x + (token - in_tile) * cols * sizeof(uint16_t);
+    char *to = tile + in_tile / 8 * GEMM_GROUP_BYTES + in_tile % 8 * 16;
     auto put = [&](uint32_t c, float4 v, float factor) {
         uint2 pairs, rest;
         split_4<false>(times(v, factor), &pairs, &rest);

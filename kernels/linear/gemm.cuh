@@ -9,8 +9,8 @@
  * both meet in a thread.
  *
  * x: [tiles of 64 or 128 tokens][groups of 128 columns][groups of 8 tokens][16 columns in the order in which lanes hold
- * weights (device_layout.h)] two cores of 8 tokens by 16 bytes: of step s of a group of 128, words 0..3 of the first are
- * columns 32 t + 4 s and the next, t = 0..3, those of the second the two behind.
+ * weights (device_layout.h)] two cores of 8 tokens by 16 bytes: of step s of a group of 128, words 0..3 of the first
+ * are columns 32 t + 4 s and the next, t = 0..3, those of the second the two behind.
  *
  * Where tiles don't come to whole rounds of all blocks, blocks share some: each leaves its part of a sum, and all of
  * them add up, in the order of the columns, a share of the results when the parts are there. So all blocks must be on
@@ -40,7 +40,8 @@ template <int kN> struct GemmRegisters {
 };
 
 template <class F, int kN> struct GemmStage {
-    static constexpr uint32_t kWeightBytes = kGemmTiles * F::kUnitBytes, kTokenBytes = kN * GEMM_COLS * sizeof(uint16_t);
+    static constexpr uint32_t kWeightBytes = kGemmTiles * F::kUnitBytes;
+    static constexpr uint32_t kTokenBytes = kN * GEMM_COLS * sizeof(uint16_t);
     static constexpr uint32_t kBytes = kWeightBytes + F::kGroups * kTokenBytes; /* kTokenBytes: of 128 columns */
     static constexpr uint32_t kFit = kGemmShared / kBytes;
     static constexpr uint32_t kStages = kFit < kGemmMostStages ? kFit : kGemmMostStages;
@@ -168,7 +169,8 @@ template <class F, int kN> struct GemmFeed {
         const uint32_t warp = threadIdx.x / 32;
         if (threadIdx.x % 32 == kFeedTiles && token_bytes > 0)
             bulk_copy(stages + slot * Stage::kBytes + Stage::kWeightBytes + warp * Stage::kTokenBytes,
-                      from + ((size_t)unit * F::kGroups + warp) * Stage::kTokenBytes, token_bytes, &barriers.full[slot]);
+                      from + ((size_t)unit * F::kGroups + warp) * Stage::kTokenBytes, token_bytes,
+                      &barriers.full[slot]);
     }
 };
 
