@@ -128,13 +128,14 @@ def test_a_storm_of_reloads(tiny_path, tmp_path):
 # ---- the clock ----
 
 def test_the_clock_jumps(tiny_path, tmp_path):
+    """The machine may be slow, or stand still for a while: what is compared are times before and after."""
     clock = tmp_path / "clock"
     clock.write_text("0")
-    server = start(tiny_path, "--request-timeout", "20s", log=tmp_path / "log",
+    server = start(tiny_path, "--request-timeout", "10m", log=tmp_path / "log",
                    env={**os.environ, "LD_PRELOAD": str(CLOCK_JUMP), "LONGWAVE_CLOCK_FILE": str(clock)})
     body = {"prompt": "the", "max_tokens": 400, "temperature": 0, "ignore_eos": True}
     alone = server.post(COMPLETIONS, body)[1]
-    day = 86400
+    day, began = 86400, time.monotonic()
     for seconds in (10 * 365 * day, -40 * 365 * day, 1, -1, 0):
         answers = []
         client = threading.Thread(target=lambda: answers.append(server.post(COMPLETIONS, body)))
@@ -143,10 +144,13 @@ def test_the_clock_jumps(tiny_path, tmp_path):
         client.join()
         status, answer = answers[0]
         assert status == 200 and answer["choices"] == alone["choices"]
-        assert abs(server.post(COMPLETIONS, {**body, "max_tokens": 1})[1]["created"] - (time.time() + seconds)) < 60
-        timings = answer["longwave"]["timings"]
-        assert all(0 <= value < 20000 for key, value in timings.items() if key.endswith("_ms")), timings
-        assert server.status("/readyz") == 200 and server.metric("longwave_engine_idle_seconds") < 60
+        before = int(time.time())
+        created = server.post(COMPLETIONS, {**body, "max_tokens": 1})[1]["created"]
+        assert before + seconds <= created <= time.time() + seconds
+        timings, idle = answer["longwave"]["timings"], server.metric("longwave_engine_idle_seconds")
+        passed = time.monotonic() - began
+        assert all(0 <= value <= 1000 * passed for key, value in timings.items() if key.endswith("_ms")), timings
+        assert server.status("/readyz") == 200 and idle <= passed
     assert not server.log_lines("the engine has stalled")
     assert server.stop() == 0
 
