@@ -378,8 +378,8 @@ Test(test_paper, refusals_and_names)
 
 /*
  * Table E3 of sparse-attention.md: recall of the exact top 2048 of 131072 keys, and of their mass, by lists of 2048
- * tokens of a KV head with 4 query heads, nothing rotated. Other random numbers than there: recall within 0.02, mass,
- * which hangs on how long four queries are, within 0.04.
+ * tokens of a KV head with 4 query heads, nothing rotated. Other random numbers than there: of keys without topics
+ * recall is within 0.02, mass, which hangs on how long four queries are, within 0.04.
  */
 enum { E3_KEYS = 131072, E3_DIM = 128, E3_HEADS = 4 };
 
@@ -387,6 +387,10 @@ typedef struct E3Row {
     PaperMethod method;
     double top, mass;
 } E3Row;
+
+typedef struct E3Band {
+    double top, mass;
+} E3Band;
 
 #define E3_DESCENT(kind, a, b, c)                                                                                      \
     {                                                                                                                  \
@@ -403,7 +407,7 @@ typedef struct E3Row {
         .scope = PAPER_KV_HEAD                                                                                         \
     }
 
-static void expect_e3(const float *q, const float *k, const E3Row *rows, size_t n)
+static void expect_e3(const float *q, const float *k, const E3Row *rows, size_t n, E3Band band)
 {
     const PaperInput input = {.q = q,
                               .k = k,
@@ -420,8 +424,9 @@ static void expect_e3(const float *q, const float *k, const E3Row *rows, size_t 
         cr_assert_eq(list.n, 2048);
         const PaperQuestion question = {&list, 0, 2 / sqrtf(E3_DIM), 0, E3_KEYS, 2048};
         cr_assert(paper_measure(&rows[i].method, &input, &question, &recall, &error));
-        cr_expect(fabs(recall.top - rows[i].top) < 0.02, "row %zu: recall %.3f, not %.3f", i, recall.top, rows[i].top);
-        cr_expect(fabs(recall.mass - rows[i].mass) < 0.04, "row %zu: mass %.3f, not %.3f", i, recall.mass,
+        cr_expect(fabs(recall.top - rows[i].top) < band.top, "row %zu: recall %.3f, not %.3f", i, recall.top,
+                  rows[i].top);
+        cr_expect(fabs(recall.mass - rows[i].mass) < band.mass, "row %zu: mass %.3f, not %.3f", i, recall.mass,
                   rows[i].mass);
     }
 }
@@ -441,7 +446,7 @@ Test(test_paper, recall_of_keys_without_order)
         {E3_STAGE(SCAN_EXACT, 8, 0), 0.137, 0.123},
     };
     float *q = random_floats(E3_HEADS * E3_DIM), *k = random_floats((size_t)E3_KEYS * E3_DIM);
-    expect_e3(q, k, rows, sizeof rows / sizeof *rows);
+    expect_e3(q, k, rows, sizeof rows / sizeof *rows, (E3Band){0.02, 0.04});
     free(q);
     free(k);
 }
@@ -467,7 +472,67 @@ Test(test_paper, recall_of_smooth_keys)
             x[c] = keeps * x[c] + takes * k[(size_t)t * E3_DIM + c];
             k[(size_t)t * E3_DIM + c] = 0.8f * x[c] + 0.6f * random_normal();
         }
-    expect_e3(q, k, rows, sizeof rows / sizeof *rows);
+    expect_e3(q, k, rows, sizeof rows / sizeof *rows, (E3Band){0.02, 0.04});
+    free(q);
+    free(k);
+}
+
+/*
+ * Segments of 16 to 96 tokens of 512 topics, and queries after one of them: nearly all of the mass is there, and who
+ * finds one segment finds it. How many there are is chance, so that recall strays by 0.1 from seed to seed.
+ */
+Test(test_paper, recall_of_topics)
+{
+    enum { TOPICS = 512, ASKED = 7 };
+    static const E3Row rows[] = {
+        {E3_STAGE(SCAN_EXACT, 1, 0), 1, 0.983},
+        {E3_DESCENT(SCAN_DESCENT, 64, 16, 4), 0.495, 0.968},
+        {E3_STAGE(SCAN_BOX, 64, 16), 0.175, 0.965},
+        {E3_STAGE(SCAN_BOX, 16, 16), 0.154, 0.965},
+        {E3_STAGE(SCAN_BOX, 64, 64), 0.142, 0.965},
+        {E3_STAGE(SCAN_MEAN, 16, 0), 0.442, 0.967},
+        {E3_FUNNEL, 0.231, 0.979},
+        {E3_STAGE(SCAN_EXACT, 8, 0), 0.438, 0.981},
+    };
+    float *topics = random_floats(TOPICS * E3_DIM), *q = random_floats(E3_HEADS * E3_DIM);
+    float *k = random_floats((size_t)E3_KEYS * E3_DIM);
+    for (uint32_t i = 0; i < E3_HEADS * E3_DIM; i++) q[i] = 0.6f * topics[ASKED * E3_DIM + i % E3_DIM] + 0.5f * q[i];
+    for (uint32_t t = 0, end = 0, topic = 0; t < E3_KEYS; t++) {
+        if (t == end) {
+            end += 16 + (uint32_t)rand() % 81;
+            topic = (uint32_t)rand() % TOPICS;
+        }
+        for (uint32_t c = 0; c < E3_DIM; c++) {
+            float *x = &k[(size_t)t * E3_DIM + c];
+            *x = topics[topic * E3_DIM + c] + 0.7f * *x;
+        }
+    }
+    expect_e3(q, k, rows, sizeof rows / sizeof *rows, (E3Band){0.13, 0.08});
+    free(topics);
+    free(q);
+    free(k);
+}
+
+/* 32 keys that a query is added to among keys without order: which of them are found is chance, and their mass. */
+Test(test_paper, recall_of_needles)
+{
+    static const E3Row rows[] = {
+        {E3_STAGE(SCAN_EXACT, 1, 0), 1, 1},
+        {E3_DESCENT(SCAN_DESCENT, 256, 32, 8), 0.093, 0.147},
+        {E3_DESCENT(SCAN_DESCENT_FIRST, 256, 32, 8), 0.109, 0.075},
+        {E3_STAGE(SCAN_BOX, 64, 16), 0.020, 0.143},
+        {E3_STAGE(SCAN_BOX, 16, 16), 0.024, 0.305},
+        {E3_STAGE(SCAN_BOX, 64, 64), 0.016, 0},
+        {E3_STAGE(SCAN_MEAN, 16, 0), 0.044, 0.589},
+        {E3_FUNNEL, 0.098, 0.500},
+        {E3_STAGE(SCAN_EXACT, 8, 0), 0.140, 1},
+    };
+    float *q = random_floats(E3_HEADS * E3_DIM), *k = random_floats((size_t)E3_KEYS * E3_DIM);
+    for (uint32_t n = 0; n < 32; n++) {
+        size_t at = (size_t)rand() % E3_KEYS * E3_DIM;
+        for (uint32_t c = 0; c < E3_DIM; c++) k[at + c] = 0.5f * k[at + c] + q[n % E3_HEADS * E3_DIM + c];
+    }
+    expect_e3(q, k, rows, sizeof rows / sizeof *rows, (E3Band){0.02, 0.2});
     free(q);
     free(k);
 }
