@@ -5,8 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Who writes beyond his own bytes would write into his neighbour's: the fuzz targets are stopped there. */
-#ifdef LW_ARENA_GUARDS
+/* Who writes beyond his own bytes would write into his neighbour's: AddressSanitizer stops him. */
+#if defined(__SANITIZE_ADDRESS__)
+#define ARENA_GUARDS
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ARENA_GUARDS
+#endif
+#endif
+#ifdef ARENA_GUARDS
 #include <sanitizer/asan_interface.h>
 enum { GUARD_BYTES = 32 };
 static size_t guard_bytes(size_t left)
