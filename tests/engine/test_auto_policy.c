@@ -35,11 +35,13 @@ static void remove_model(void)
     unlink(certificate_file);
 }
 
-static Engine *open_auto(const char *attention, KvType type)
+/* rope NULL: the model's own positions */
+static Engine *open_auto(const char *attention, KvType type, const RopeOverride *rope)
 {
     Engine *engine;
     const EngineParams params = {.model_path = model_path,
                                  .attention = attention,
+                                 .rope = rope,
                                  .max_sequences = 1,
                                  .max_batch_rows = 64,
                                  .max_logit_rows = 1,
@@ -52,7 +54,7 @@ static Engine *open_auto(const char *attention, KvType type)
 
 static uint64_t fingerprint(void)
 {
-    Engine *engine = open_auto(NULL, KV_F16);
+    Engine *engine = open_auto(NULL, KV_F16, NULL);
     uint64_t model = engine_model_fingerprint(engine);
     engine_close(engine);
     return model;
@@ -66,7 +68,7 @@ static void save(Certificate certificate, uint64_t model)
 
 static void is_dense(const char *attention, KvType type, const char *why)
 {
-    Engine *engine = open_auto(attention, type);
+    Engine *engine = open_auto(attention, type, NULL);
     const Error *told = engine_certificate_error(engine);
     cr_assert_eq(engine_default_policy(engine), 0);
     cr_assert_eq(told != NULL, why != NULL, "%s", told ? told->text : "nothing");
@@ -77,7 +79,7 @@ static void is_dense(const char *attention, KvType type, const char *why)
 Test(test_auto_policy, follows_the_certificate, .init = make_model, .fini = remove_model)
 {
     save(good, fingerprint());
-    Engine *engine = open_auto("auto", KV_F16);
+    Engine *engine = open_auto("auto", KV_F16, NULL);
     PolicyId id = engine_default_policy(engine);
     const AttnPolicy *policy = engine_policy(engine, id);
     cr_assert(id != 0 && policy && !engine_certificate_error(engine));
@@ -98,7 +100,7 @@ Test(test_auto_policy, what_selects_alone_is_dense_before_the_crossover, .init =
     Certificate selects = good;
     snprintf(selects.policy, sizeof selects.policy, "lserve-4k:budget=512");
     save(selects, fingerprint());
-    Engine *engine = open_auto("auto", KV_F16);
+    Engine *engine = open_auto("auto", KV_F16, NULL);
     cr_assert(engine_default_policy(engine) != 0);
     cr_assert(engine_certified_from(engine) == 0 && engine_certified_tokens(engine) == good.length);
     cr_assert_eq(engine_policy(engine, engine_default_policy(engine))->selection.bypass, good.crossover);
@@ -108,20 +110,10 @@ Test(test_auto_policy, what_selects_alone_is_dense_before_the_crossover, .init =
 /* It says nothing about other positions than those that it was measured with. */
 Test(test_auto_policy, stretched_positions_are_not_certified, .init = make_model, .fini = remove_model)
 {
-    Engine *engine;
     RopeOverride rope;
     save(good, fingerprint());
     cr_assert(rope_override_parse("linear=2", &rope, &error), "%s", error.text);
-    const EngineParams params = {.model_path = model_path,
-                                 .attention = "auto",
-                                 .rope = &rope,
-                                 .max_sequences = 1,
-                                 .max_batch_rows = 64,
-                                 .max_logit_rows = 1,
-                                 .n_threads = 1,
-                                 .kv_types = kv_types_all(KV_F16),
-                                 .world = 1};
-    cr_assert(engine_open(&params, &engine, &error), "%s", error.text);
+    Engine *engine = open_auto("auto", KV_F16, &rope);
     const Error *told = engine_certificate_error(engine);
     cr_assert(engine_default_policy(engine) == 0 && told && strstr(told->text, "rope"));
     engine_close(engine);
@@ -130,7 +122,7 @@ Test(test_auto_policy, stretched_positions_are_not_certified, .init = make_model
 /* What eval measures can be served without a certificate, by the same name. */
 Test(test_auto_policy, a_policy_of_eval_may_be_the_default, .init = make_model, .fini = remove_model)
 {
-    Engine *engine = open_auto("lserve-4k:budget=512:unit=16:k_decode=4", KV_F16);
+    Engine *engine = open_auto("lserve-4k:budget=512:unit=16:k_decode=4", KV_F16, NULL);
     const AttnPolicy *policy = engine_policy(engine, engine_default_policy(engine));
     cr_assert(policy && policy->selection.budget == 512 && policy->selection.stages[0].unit_tokens == 16);
     cr_assert_eq(engine_certified_tokens(engine), 0);

@@ -388,10 +388,6 @@ typedef struct DistributionCase {
     uint32_t top_k;
 } DistributionCase;
 
-/*
- * Chi-square over all draws, ids of small expectation put together. z is the deviation from the mean in standard
- * deviations: beyond 4 the chance is about 1e-4, and the seed is fixed.
- */
 static void check_distribution(const DistributionCase *c, const float *row, uint32_t n)
 {
     enum { DRAWS = 20000 / SANITIZED_SHARE };
@@ -402,30 +398,15 @@ static void check_distribution(const DistributionCase *c, const float *row, uint
     params.min_p = c->min_p;
     params.top_k = c->top_k;
     params.seed = 12345;
-    double *prob = calloc(n, sizeof *prob), chi = 0, rest_want = 0, rest_got = 0;
-    uint32_t *got = calloc(n, sizeof *got), freedom = 0;
+    double *prob = calloc(n, sizeof *prob);
+    uint32_t *got = calloc(n, sizeof *got);
     oracle_probabilities(row, n, &params, prob);
     Sampler *sampler = make(n);
     reset(sampler, &params, 0);
     for (int i = 0; i < DRAWS; i++) got[pick(sampler, row, n, false, 0).id]++;
-    for (uint32_t i = 0; i < n; i++) {
-        if (prob[i] == 0) cr_assert_eq(got[i], 0, "id %u lies outside and was drawn", i);
-        double want = prob[i] * DRAWS;
-        if (want < 8) {
-            rest_want += want;
-            rest_got += got[i];
-            continue;
-        }
-        chi += (got[i] - want) * (got[i] - want) / want;
-        freedom++;
-    }
-    if (rest_want >= 8) {
-        chi += (rest_got - rest_want) * (rest_got - rest_want) / rest_want;
-        freedom++;
-    }
-    double z = freedom > 1 ? (chi - (freedom - 1)) / sqrt(2.0 * (freedom - 1)) : 0;
-    cr_assert(fabs(z) < 4, "T %g k %u p %g m %g: z %g over %u", (double)c->temperature, c->top_k, (double)c->top_p,
-              (double)c->min_p, z, freedom);
+    double z = draws_deviation(prob, got, n, DRAWS);
+    cr_assert(fabs(z) < 4, "T %g k %u p %g m %g: z %g", (double)c->temperature, c->top_k, (double)c->top_p,
+              (double)c->min_p, z);
     sampler_maker_free(sampler);
     free(prob);
     free(got);

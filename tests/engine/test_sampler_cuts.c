@@ -182,33 +182,17 @@ static void naive_distribution(const SamplingParams *s, const float *row, double
     for (int i = 0; i < N; i++) p[i] += chance * (with_xtc[i] - p[i]);
 }
 
-/* Chi-square as a distance from its mean in standard deviations; ids of small expectation count together. */
 static void check_draws(const SamplingParams *params, const float *row, const char *what)
 {
     enum { DRAWS = 4000 / SANITIZED_SHARE };
-    double p[N], chi = 0, rest_want = 0, rest_got = 0;
-    uint32_t got[N] = {0}, freedom = 0;
+    double p[N];
+    uint32_t got[N] = {0};
     naive_distribution(params, row, p);
     Sampler *sampler = make();
     reset(sampler, params);
     for (int i = 0; i < DRAWS; i++) got[pick(sampler, row)]++;
-    for (uint32_t i = 0; i < N; i++) {
-        double want = p[i] * DRAWS;
-        if (want == 0) cr_assert_eq(got[i], 0, "%s: id %u lies outside and was drawn", what, i);
-        if (want < 8) {
-            rest_want += want;
-            rest_got += got[i];
-            continue;
-        }
-        chi += (got[i] - want) * (got[i] - want) / want;
-        freedom++;
-    }
-    if (rest_want >= 8) {
-        chi += (rest_got - rest_want) * (rest_got - rest_want) / rest_want;
-        freedom++;
-    }
-    double z = freedom > 1 ? (chi - (freedom - 1)) / sqrt(2.0 * (freedom - 1)) : 0;
-    cr_assert(fabs(z) < 4, "%s: z %g over %u", what, z, freedom);
+    double z = draws_deviation(p, got, N, DRAWS);
+    cr_assert(fabs(z) < 4, "%s: z %g", what, z);
     sampler_maker_free(sampler);
 }
 
