@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sample/grammar/regex.h"
 #include "tests/support/grammar_rig.h"
+#include "tests/support/sanitized.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -138,4 +139,30 @@ Test(regex, errors_name_the_offset)
         expect_error(faults[i].pattern, ERR_SCHEMA, faults[i].text);
     expect_error("a{10001}", ERR_TOO_LARGE, "offset 1");
     expect_error("a{3,2}", ERR_SCHEMA, "offset 1");
+}
+
+/* Few letters, and more states than there are ways to hold them: counts end it, before a clock would. */
+Test(regex, what_has_no_small_automaton_is_refused)
+{
+    static const struct {
+        const char *pattern, *why;
+    } large[] = {
+        {"(a|b)*a(a|b){16}", "more than 8000000 steps"},
+        {"(?:r[^\"]{0,20}/)*", "more than 131072 states"},
+        {"r]+?(?:x|y{2,}|\\u81F600r[^\"\\s]{0,40}/}.)*$", "more than 8000000 steps"}, /* found by fuzzing */
+    };
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        GrammarBuilder *builder;
+        GrammarNode root;
+        Grammar *grammar;
+        Error error = {0};
+        cr_assert(grammar_builder_new(&builder, &error));
+        cr_assert(regex_parse(builder, large[i].pattern, strlen(large[i].pattern), NULL, &root, &error));
+        cr_assert_not(grammar_compile(builder, root, NULL, &grammar, &error), "%s", large[i].pattern);
+        cr_expect_eq(error.code, ERR_TOO_LARGE);
+        /* under sanitizers the clock may come first */
+        bool is_late = SANITIZED_SHARE > 1 && strstr(error.text, "more than 3 s");
+        cr_expect(is_late || strstr(error.text, large[i].why), "%s", error.text);
+        grammar_builder_free(builder);
+    }
 }
