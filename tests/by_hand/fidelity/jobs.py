@@ -33,7 +33,7 @@ GRID = {
 }
 # What a GPU has not: it measures the rest of Gemma's.
 GEMMA_GRID = {"lists": ["quest", *GRID["exact"], "lserve-4k:budget=2048", "lserve-4k"],
-              **{group: GRID[group] for group in ("hip", "wave", "others")}}
+              **{group: GRID[group] for group in ("hip", "wave", "others", "slash")}}
 # What was tried for the default: at most a quarter of the bytes at 8K.
 LIST = "unit=16:refresh=1"
 CANDIDATES = {"a": ["dense:roles=n75:k_decode=4", "dense:roles=n80"],
