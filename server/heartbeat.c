@@ -7,15 +7,23 @@
 enum { CHECK_MS = 1000, FEEDS_PER_SPAN = 3 };
 static const unsigned long long MORE_TIME_USEC = 30000000;
 
+/* Ticks come more often. Where none came, the whole process was held, or its machine, and nobody could show life. */
+static bool was_held(const Server *server, uint64_t now)
+{
+    return server->ticked_usec && now >= server->ticked_usec + server->params.stall_ms * UINT64_C(1000);
+}
+
 bool heartbeat_is_alive(const Server *server)
 {
+    uint64_t now = clock_now_usec();
     if (!server->worker) return true;
     if (worker_has_failed(server->worker)) return false;
     if (!server->n_live && !worker_busy(server->worker)) return true;
     /* An engine that slept when work came in has shown no life for long, and need not have. */
     uint64_t seen = worker_heartbeat_usec(server->worker);
     if (seen < server->work_since_usec) seen = server->work_since_usec;
-    return clock_now_usec() < seen + server->params.stall_ms * UINT64_C(1000);
+    if (seen < server->awake_since_usec) seen = server->awake_since_usec;
+    return now < seen + server->params.stall_ms * UINT64_C(1000) || was_held(server, now);
 }
 
 /* A large model, or a long answer, takes what it takes; a load that does not move, or an engine, gets no more. */
@@ -35,6 +43,9 @@ static void ask_for_time(Server *server, bool is_alive)
 static void on_tick(uv_timer_t *timer)
 {
     Server *server = timer->data;
+    uint64_t now = clock_now_usec();
+    if (was_held(server, now)) server->awake_since_usec = now;
+    server->ticked_usec = now;
     bool is_alive = heartbeat_is_alive(server);
     if (is_alive == server->is_stalled) {
         server->is_stalled = !is_alive;

@@ -52,7 +52,8 @@ struct Server {
     uv_timer_t ping, drain, status, heartbeat, compile;
     uv_signal_t signals[3];
     uint64_t drain_until_usec;
-    bool is_stalled, feeds_watchdog; /* heartbeat.c */
+    bool is_stalled, feeds_watchdog;        /* heartbeat.c */
+    uint64_t ticked_usec, awake_since_usec; /* the same: the last tick, the first one after a time without */
     atomic_uint load_steps, load_percent;
     unsigned told_steps;
     int n_handles;

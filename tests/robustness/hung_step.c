@@ -8,11 +8,13 @@
 #include "tests/support/http_client.h"
 #include "tests/support/joined_server.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -121,6 +123,20 @@ static unsigned feeds_within(unsigned ms)
     return told_within(ms, "WATCHDOG=1");
 }
 
+/* Stops the whole process for so long, as a machine does that is moved to another place. */
+static void hold_ms(unsigned ms)
+{
+    pid_t self = getpid(), child = fork();
+    need(child >= 0, "fork");
+    if (!child) {
+        kill(self, SIGSTOP);
+        nap_ms(ms);
+        kill(self, SIGCONT);
+        _exit(0);
+    }
+    need(waitpid(child, NULL, 0) == child, "wait");
+}
+
 static void try_hung_step(void)
 {
     Buffer in;
@@ -129,6 +145,9 @@ static void try_hung_step(void)
     need(http_send_post(fd, "/v1/completions", "", "{\"prompt\":\"abc\",\"max_tokens\":200,\"stream\":true}"), "post");
     check(http_read(fd, &in, "data: ", 5000) == HTTP_FOUND, "a stream begins");
     check(answers("/livez", 200, "ok") && answers("/readyz", 200, "ok"), "a busy engine is alive");
+    atomic_store(&world.step, STEP_HANGS);
+    hold_ms(3 * STALL_MS);
+    check(answers("/livez", 200, "ok"), "who was held with the whole process has not hung for that time");
     atomic_store(&world.step, STEP_IS_LONG);
     nap_ms(2 * STALL_MS);
     check(answers("/livez", 200, "ok"), "a long step that shows life is none that hangs");
