@@ -11,7 +11,7 @@ constexpr uint32_t kKeyBins = 2048, kKeyBinBits = 11;
 struct KthShared {
     uint64_t scratch[kMaxWarps];
     uint32_t bins[kKeyBins];
-    uint32_t least, most, bin, n_left;
+    uint32_t least, most, bin, n_left, n_equal;
 };
 
 /* What another block wrote, or a copy of it in shared memory. */
@@ -33,19 +33,24 @@ template <uint32_t n_threads> __device__ void find_key_bin(KthShared &shared, ui
         for (; above + shared.bins[bin] < k; bin--) above += shared.bins[bin];
         shared.bin = bin;
         shared.n_left = k - above;
+        shared.n_equal = shared.bins[bin];
     }
     __syncthreads();
 }
 
-/* The k-th highest of keys [n], 1 <= k <= n; shared.n_left: how many of those that equal it are among the k highest. By
- * all threads of a block. */
+/*
+ * The lower end of a range of keys that has the k-th highest of keys [n], 1 <= k <= n: of that key alone, or the first
+ * found with no more than n_enough keys at its end and above. shared.n_left: how many of the range are among the k
+ * highest; shared.n_equal: how many are in it. By all threads of a block.
+ */
 template <uint32_t n_threads>
-__device__ uint32_t find_kth_key(const uint32_t *keys, uint32_t n, uint32_t k, KthShared &shared)
+__device__ uint32_t find_kth_range(const uint32_t *keys, uint32_t n, uint32_t k, uint32_t n_enough, KthShared &shared)
 {
     uint32_t least = UINT32_MAX, most = 0;
     for (uint32_t i = threadIdx.x; i < n; i += n_threads) {
-        least = min(least, key_at(keys, i));
-        most = max(most, key_at(keys, i));
+        const uint32_t key = key_at(keys, i);
+        least = min(least, key);
+        most = max(most, key);
     }
     least = __reduce_min_sync(kAllLanes, least);
     most = __reduce_max_sync(kAllLanes, most);
@@ -62,7 +67,8 @@ __device__ uint32_t find_kth_key(const uint32_t *keys, uint32_t n, uint32_t k, K
     least = shared.least;
     most = shared.most;
     shared.n_left = k;
-    while (least < most) {
+    shared.n_equal = n;
+    while (least < most && k - shared.n_left + shared.n_equal > n_enough) {
         uint32_t shift = max(32 - __clz(most - least), kKeyBinBits) - kKeyBinBits;
         for (uint32_t i = threadIdx.x; i < kKeyBins; i += n_threads) shared.bins[i] = 0;
         __syncthreads();
@@ -74,10 +80,17 @@ __device__ uint32_t find_kth_key(const uint32_t *keys, uint32_t n, uint32_t k, K
         find_key_bin<n_threads>(shared, shared.n_left);
         least += shared.bin << shift;
         most = least + min(most - least, (1u << shift) - 1);
-        k = shared.n_left;
         __syncthreads();
     }
     return least;
+}
+
+/* The k-th highest of keys [n], 1 <= k <= n; shared.n_left: how many of those that equal it are among the k highest. By
+ * all threads of a block. */
+template <uint32_t n_threads>
+__device__ uint32_t find_kth_key(const uint32_t *keys, uint32_t n, uint32_t k, KthShared &shared)
+{
+    return find_kth_range<n_threads>(keys, n, k, 0, shared);
 }
 
 } // namespace

@@ -35,10 +35,17 @@ typedef struct SelectParams {
     KvLaunch launch; /* GPU */
 } SelectParams;
 
+/* Words of scratch that n take, so that each row begins at a multiple of 16 bytes. */
+LW_INLINE uint32_t select_padded(uint32_t n)
+{
+    return (n + 3) / 4 * 4;
+}
+
 /* For a GPU: of at most so many spans a call. */
 LW_INLINE size_t select_scratch_bytes(uint32_t max_spans, uint32_t n_kv_heads, uint32_t max_pages)
 {
-    return (size_t)max_spans * n_kv_heads * ((size_t)max_pages + 1) * sizeof(uint32_t);
+    const uint32_t n_pairs = max_spans * n_kv_heads;
+    return (select_padded(n_pairs) + (size_t)n_pairs * select_padded(max_pages)) * sizeof(uint32_t);
 }
 
 /* By scan_ref and top_k; queries are turned already. Scratch: select_ref_scratch_bytes. */
