@@ -214,31 +214,40 @@ static bool row_selected(const Engine *engine, const BatchSpan *span, uint32_t r
     return selector_row_selects(engine->selector, &select);
 }
 
+/* A row by the plans of its policy, heads that are alike together. */
+static void count_row(const Engine *engine, const BatchSpan *span, const AttnPlan *plans, uint32_t row,
+                      AttentionStats *stats)
+{
+    const ModelShape *shape = &engine->shape;
+    const KvHead *heads = engine->classes.policies[policy_slot(kv_seq_policy(engine->seqs, span->seq))].heads;
+    const KvPages *pages = kv_seq_views(engine->seqs, span->seq);
+    const size_t n_heads = (size_t)shape->n_layers * shape->n_kv_heads;
+    size_t first = 0, n_alike = 0; /* from `first` on, those with windows left out */
+    for (size_t i = 0; i < n_heads; i++) {
+        if (i % shape->n_kv_heads == 0 && shape_layer_window(shape, (uint32_t)(i / shape->n_kv_heads))) {
+            i += shape->n_kv_heads - 1;
+            continue;
+        }
+        if (n_alike && !attention_counts_same(&plans[first], &plans[i])) {
+            attention_count(&plans[first], row, &pages[heads[first].class_index].pool->layout, n_alike, stats);
+            n_alike = 0;
+        }
+        if (n_alike++ == 0) first = i;
+    }
+    if (n_alike) attention_count(&plans[first], row, &pages[heads[first].class_index].pool->layout, n_alike, stats);
+}
+
 /* Rows whose plans are those of their policy are counted when all is done. */
 static void count_span(Engine *engine, const BatchSpan *span)
 {
-    const ModelShape *shape = &engine->shape;
     uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, span->seq));
     bool is_served = selector_serves(&engine->policies[slot].policy);
     if (span->kind != ROWS_DECODE || (is_served && engine->device->is_host)) return;
     const AttnPlan *plans = engine_plans(engine, slot, span->kind);
-    const KvHead *heads = engine->classes.policies[slot].heads;
-    const KvPages *pages = kv_seq_views(engine->seqs, span->seq);
-    AttentionStats *stats = &select_state_seq(selector_state(engine->selector), span->seq)->stats[span->kind],
-                   one = {0};
-    for (uint32_t row = 0; row < span->n_rows; row++) {
-        const AttnPlan *last = NULL;
-        if (is_served && row_selected(engine, span, row)) continue; /* selector_plan_row has counted it */
-        for (size_t i = 0; i < (size_t)shape->n_layers * shape->n_kv_heads; i++) {
-            if (shape_layer_window(shape, (uint32_t)(i / shape->n_kv_heads))) continue;
-            if (!last || !attention_counts_same(last, &plans[i])) {
-                one = (AttentionStats){0};
-                attention_count(&plans[i], span->first_pos + row, &pages[heads[i].class_index].pool->layout, &one);
-                last = &plans[i];
-            }
-            attention_stats_add(stats, &one);
-        }
-    }
+    AttentionStats *stats = &select_state_seq(selector_state(engine->selector), span->seq)->stats[span->kind];
+    for (uint32_t row = 0; row < span->n_rows; row++)
+        if (!is_served || !row_selected(engine, span, row)) /* else selector_plan_row has counted it */
+            count_row(engine, span, plans, span->first_pos + row, stats);
 }
 
 static void end_span(Engine *engine, const BatchSpan *span)

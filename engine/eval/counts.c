@@ -11,7 +11,7 @@ static void count_span(CountTrace *counting, uint32_t layer, const KvSpan *span)
         AttentionStats stats = {0};
         const KvLayout *layout = &span->classes[span->heads[h].class_index].pool->layout;
         for (uint32_t r = 0; r < span->n_rows; r++)
-            attention_count(&span->plans[h], span->first_pos + r, layout, &stats);
+            attention_count(&span->plans[h], span->first_pos + r, layout, 1, &stats);
         counting->counts.kv_bytes += stats.kv_bytes;
         /* Behind a window the model's own attention reads no more. */
         counting->counts.dense_bytes += has_window ? stats.kv_bytes : stats.context_bytes;

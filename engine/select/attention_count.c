@@ -52,7 +52,8 @@ static uint32_t n_sectors(uint32_t tokens)
     return tokens / KV_SECTOR_TOKENS + (tokens % KV_SECTOR_TOKENS != 0);
 }
 
-void attention_count(const AttnPlan *plan, uint32_t position, const KvLayout *layout, AttentionStats *stats)
+void attention_count(const AttnPlan *plan, uint32_t position, const KvLayout *layout, uint64_t n_queries,
+                     AttentionStats *stats)
 {
     uint32_t n = position + 1, page = position / KV_PAGE_TOKENS, sink = plan->sink < n ? plan->sink : n;
     uint32_t from = plan->recent < n ? n - plan->recent : 0;
@@ -69,9 +70,9 @@ void attention_count(const AttnPlan *plan, uint32_t position, const KvLayout *la
         keys += keys_of_run(plan, page, layout, 0, n_sectors(sink));
         keys += plan->bands ? keys_of_list(plan, page, layout) : plan->n_list * key_bytes(layout, layout->k_dim);
     }
-    stats->n_queries++;
-    stats->n_tokens += sink + (n - from) + (uint64_t)plan->n_list * KV_SECTOR_TOKENS;
-    stats->n_context += n;
-    stats->kv_bytes += keys + sectors * value_bytes(layout);
-    stats->context_bytes += n_sectors(n) * (key_bytes(layout, layout->k_dim) + value_bytes(layout));
+    stats->n_queries += n_queries;
+    stats->n_tokens += n_queries * (sink + (n - from) + (uint64_t)plan->n_list * KV_SECTOR_TOKENS);
+    stats->n_context += n_queries * n;
+    stats->kv_bytes += n_queries * (keys + sectors * value_bytes(layout));
+    stats->context_bytes += n_queries * n_sectors(n) * (key_bytes(layout, layout->k_dim) + value_bytes(layout));
 }

@@ -11,5 +11,6 @@ LW_INLINE bool attention_counts_same(const AttnPlan *a, const AttnPlan *b)
            a->positions == b->positions;
 }
 
-/* Adds one query at the position; layout: of the class that keeps the head's keys. */
-void attention_count(const AttnPlan *plan, uint32_t position, const KvLayout *layout, AttentionStats *stats);
+/* Adds n queries at the position; layout: of the class that keeps the head's keys. */
+void attention_count(const AttnPlan *plan, uint32_t position, const KvLayout *layout, uint64_t n,
+                     AttentionStats *stats);

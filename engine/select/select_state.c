@@ -20,7 +20,7 @@ struct SelectState {
     uint32_t max_sequences, n_heads;
     size_t bank_words;
     SelectSeq *seqs, *pending; /* [max_sequences] as counted; as the pass has left it */
-    bool *is_touched;          /* [max_sequences] its words have memory */
+    bool *is_touched;          /* [max_sequences] its words have memory; else no head is edited */
     HeadState *heads;          /* [max_sequences, n_heads] */
     uint32_t *words;           /* [max_sequences, n_heads, 2, bank_words] */
     size_t words_bytes;
@@ -206,6 +206,7 @@ SelectList *select_state_edit(SelectState *state, SeqId seq, uint32_t head, uint
 void select_state_commit(SelectState *state, SeqId seq)
 {
     state->seqs[seq] = state->pending[seq];
+    if (!state->is_touched[seq]) return;
     for (uint32_t i = 0; i < state->n_heads; i++) {
         HeadState *head = head_at(state, seq, i);
         head->bank = (uint8_t)bank_in_pass(head);
@@ -216,7 +217,7 @@ void select_state_commit(SelectState *state, SeqId seq)
 void select_state_revert(SelectState *state, SeqId seq)
 {
     state->pending[seq] = state->seqs[seq];
-    for (uint32_t i = 0; i < state->n_heads; i++) head_at(state, seq, i)->is_edited = false;
+    for (uint32_t i = 0; i < state->n_heads && state->is_touched[seq]; i++) head_at(state, seq, i)->is_edited = false;
 }
 
 /* ---- copies ---- */

@@ -339,7 +339,7 @@ static void count_wave(const LayerCall *call)
         for (uint32_t h = 0; h < n_kv_heads; h++)
             for (uint32_t r = 0; r < span->n_rows; r++)
                 attention_count(&span->plans[h], span->first_pos + r,
-                                &span->classes[span->heads[h].class_index].pool->layout, stats);
+                                &span->classes[span->heads[h].class_index].pool->layout, 1, stats);
     }
 }
 

@@ -64,7 +64,7 @@ static void count_heads(AttentionStats *stats, const AttnPlan *plans, const Sele
         const AttnPlan *plan = &plans[h];
         if (!h || !attention_counts_same(plan - 1, plan)) {
             one = (AttentionStats){0};
-            attention_count(plan, row->position, &row->classes[heads[h].class_index].pool->layout, &one);
+            attention_count(plan, row->position, &row->classes[heads[h].class_index].pool->layout, 1, &one);
         }
         attention_stats_add(stats, &one);
     }
