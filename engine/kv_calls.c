@@ -27,9 +27,10 @@ uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tok
     return kv_classes_need_bytes(kv.classes, policy, n_tokens, kv.max_batch_rows);
 }
 
-uint64_t engine_list_bytes(const Engine *engine, PolicyId policy, uint32_t n_tokens)
+uint64_t engine_seq_missing_bytes(const Engine *engine, SeqId seq, uint32_t n_tokens, uint32_t max_rows)
 {
-    return kv_lists_bytes(&engine_kv(engine).classes->policies[policy_slot(policy)], n_tokens);
+    EngineKv kv = engine_kv(engine);
+    return kv_seq_missing_bytes(kv.seqs, seq, n_tokens, max_rows < kv.max_batch_rows ? max_rows : kv.max_batch_rows);
 }
 
 uint64_t engine_seq_list_bytes(const Engine *engine, SeqId seq)

@@ -96,20 +96,14 @@ static Sequence *whose_turn(Sched *sched)
     return queue_first(sched);
 }
 
-/*
- * What it lacks of all its tokens and of n_more, as far as it may say so many, when it holds the pages of n_held and
- * list_bytes for its lists.
- */
-static uint64_t missing_bytes(const Sched *sched, const Sequence *sequence, uint32_t n_held, uint64_t list_bytes,
-                              uint32_t n_more)
+/* What it lacks of all its tokens and of n_more, as far as it may say so many; of a window, what a pass writes too. */
+static uint64_t missing_bytes(const Sched *sched, const Sequence *sequence, uint32_t n_more)
 {
-    const Engine *engine = sched->params.engine;
     const Request *request = sequence->job->request;
     uint32_t n_left = request->n_prompt + request->max_tokens - sequence->n_tokens;
-    uint64_t need = engine_need_bytes(engine, request->policy, sequence->n_tokens + min_u32(n_more, n_left));
-    uint64_t held = engine_need_bytes(engine, request->policy, n_held) -
-                    engine_list_bytes(engine, request->policy, n_held) + list_bytes;
-    return need > held ? need - held : 0;
+    uint32_t n_rows = sequence_missing(sequence, &sched->tools);
+    return engine_seq_missing_bytes(sched->params.engine, sequence->seq, sequence->n_tokens + min_u32(n_more, n_left),
+                                    n_rows ? n_rows : 1);
 }
 
 /*
@@ -122,18 +116,11 @@ static uint32_t fair_stretch(const Sequence *sequence, uint32_t n_cached)
     return n_again > KV_PAGE_TOKENS ? n_again : KV_PAGE_TOKENS;
 }
 
-/* What has to be free for it to start beside the others when n_cached of its tokens are in the cache. */
-static uint64_t start_bytes(const Sched *sched, const Sequence *sequence, uint32_t n_cached)
+/* What has to be free for one to start beside the others that lacks so many bytes: each may say n_more. */
+static uint64_t start_bytes(const Sched *sched, uint64_t missing, uint32_t n_more)
 {
-    const Engine *engine = sched->params.engine;
-    uint32_t n_more = fair_stretch(sequence, n_cached);
-    uint64_t need = missing_bytes(sched, sequence, n_cached / KV_PAGE_TOKENS * KV_PAGE_TOKENS, 0, n_more);
-    for (uint32_t i = 0; i < sched->n_running; i++) {
-        SeqId seq = sched->running[i]->seq;
-        need += missing_bytes(sched, sched->running[i], engine_seq_tokens(engine, seq),
-                              engine_seq_list_bytes(engine, seq), n_more);
-    }
-    return need;
+    for (uint32_t i = 0; i < sched->n_running; i++) missing += missing_bytes(sched, sched->running[i], n_more);
+    return missing;
 }
 
 static uint64_t idle_bytes(const Sched *sched)
@@ -145,11 +132,11 @@ static uint64_t idle_bytes(const Sched *sched)
  * Attached: are there pages for all that it needs beside what the others need? Pages of the cache give way, unless even
  * all of them would not do: who has to wait anyhow takes nothing from those that come back.
  */
-static bool has_memory(Sched *sched, const Sequence *sequence, uint32_t n_cached)
+static bool has_memory(Sched *sched, uint64_t missing, uint32_t n_more)
 {
     Engine *engine = sched->params.engine;
     PrefixCache *cache = sched->params.cache;
-    uint64_t need = start_bytes(sched, sequence, n_cached), idle = idle_bytes(sched);
+    uint64_t need = start_bytes(sched, missing, n_more), idle = idle_bytes(sched);
     for (;;) {
         KvUsage usage = engine_kv_usage(engine);
         if (usage.used_bytes + need <= usage.total_bytes) return true;
@@ -158,14 +145,14 @@ static bool has_memory(Sched *sched, const Sequence *sequence, uint32_t n_cached
 }
 
 /*
- * It was refused with so much in the cache: could it start with that now? Cheaper than to look for a prefix of millions
+ * It was refused with what it lacked then: could it start with that now? Cheaper than to look for a prefix of millions
  * of tokens whenever somebody leaves; what the cache has gained since is found when the others have made room.
  */
 static bool may_fit(const Sched *sched, const Sequence *sequence)
 {
     if (!sequence->was_refused || sched->n_running == 0) return true;
     KvUsage usage = engine_kv_usage(sched->params.engine);
-    uint64_t need = start_bytes(sched, sequence, sequence->n_refused_cached);
+    uint64_t need = start_bytes(sched, sequence->refused_bytes, sequence->n_refused_more);
     return usage.used_bytes + need <= usage.total_bytes + idle_bytes(sched);
 }
 
@@ -178,9 +165,12 @@ static bool start(Sched *sched, Sequence *sequence, Error *error)
     if (!may_fit(sched, sequence)) return error_set(error, ERR_BUSY, "too few pages are free");
     if (!sequence_attach(sequence, &sched->tools, &n_cached, error)) return false;
     /* Alone it fits: that was checked when it was opened. */
-    sequence->was_refused = sched->n_running > 0 && !has_memory(sched, sequence, n_cached);
+    uint32_t n_more = fair_stretch(sequence, n_cached);
+    uint64_t missing = missing_bytes(sched, sequence, n_more);
+    sequence->was_refused = sched->n_running > 0 && !has_memory(sched, missing, n_more);
     if (sequence->was_refused) {
-        sequence->n_refused_cached = n_cached;
+        sequence->refused_bytes = missing;
+        sequence->n_refused_more = n_more;
         sequence_detach(sequence, &sched->tools, false);
         return error_set(error, ERR_BUSY, "too few pages are free");
     }

@@ -244,6 +244,7 @@ void sched_advance(Sched *sched, Sequence *sequence, uint32_t n_rows, float *log
         return;
     }
     if (sequence->state == SEQUENCE_OVER) running_remove(sched, sequence);
+    if (n_rows > 1) sched->is_blocked = false; /* windows have left pages that one row does not need */
     if (job->n_over < job->request->n_choices) return;
     job_table_forget(&sched->jobs, job);
     job_finish(job, &sched->tools);

@@ -58,9 +58,10 @@ struct Sequence {
     bool has_answer;
     Guide guide;
     EarlyPick early;
-    /* WAITING: too few pages were free to start with so many cached tokens */
+    /* WAITING: too few pages were free to start with what it lacked, and to say so many tokens more */
     bool was_refused;
-    uint32_t n_refused_cached;
+    uint64_t refused_bytes;
+    uint32_t n_refused_more;
     /* RUNNING */
     SeqId seq;
     PrefixCursor cursor; /* when there is a cache */

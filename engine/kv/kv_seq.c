@@ -276,6 +276,38 @@ static uint32_t count_shared(const KvSeqs *seqs, SeqId id, uint32_t class, uint3
     return n;
 }
 
+/* Pages and images that are its own to go on with. */
+static KvShare count_held(const KvSeqs *seqs, SeqId id, uint32_t class)
+{
+    const KvSeq *seq = &seqs->seqs[id];
+    const KvClassInfo *info = &map_of(seqs, seq)->classes[class];
+    uint32_t n_sink = kv_n_pages(info->sink), first = seq->first_held[class], next = seq->n_tokens / KV_PAGE_TOKENS;
+    uint32_t n_shared = count_shared(seqs, id, class, seq->n_pages);
+    uint32_t n_left = seq->n_pages <= n_sink ? 0 : (seq->n_pages < first ? seq->n_pages : first) - n_sink;
+    uint32_t n_images = info->is_quantised && seq->n_pages > next ? seq->n_pages - next - n_shared : 0;
+    return (KvShare){seq->n_pages - n_left - n_shared, n_images};
+}
+
+static uint64_t n_missing(uint64_t need, uint64_t held)
+{
+    return need > held ? need - held : 0;
+}
+
+uint64_t kv_seq_missing_bytes(const KvSeqs *seqs, SeqId id, uint32_t n_tokens, uint32_t max_rows)
+{
+    const KvSeq *seq = peek_at(seqs, id);
+    const KvClassTable *table = seqs->params.classes;
+    const KvPolicyMap *map = map_of(seqs, seq);
+    uint64_t bytes = more_lists(seqs, seq, n_tokens);
+    for (uint32_t c = 0; c < map->n_classes; c++) {
+        const KvClass *class = &table->classes[map->classes[c].class_id];
+        KvShare need = kv_class_need(table, seq->policy, c, n_tokens, max_rows), held = count_held(seqs, id, c);
+        bytes += n_missing(need.n_pages, held.n_pages) * class->page_bytes;
+        bytes += n_missing(need.n_images, held.n_images) * class->image_bytes;
+    }
+    return bytes;
+}
+
 static void copy_shared(KvSeqs *seqs, SeqId id, uint32_t class, uint32_t end)
 {
     KvMemory *memory = seqs->params.memory;

@@ -512,3 +512,34 @@ Test(pressure, to_give_way_in_a_circle_is_no_step)
     for (RequestId id = 1; id <= 2; id++) cr_assert_eq(rig->recorder.requests[id].n_done, 1);
     rig_free(rig);
 }
+
+/*
+ * Behind 1,472 cached tokens a window holds a few pages, and while the next thousand are read those of a whole pass:
+ * who starts beside others must find them all, else it starts and gives way in every step. Whatever the memory.
+ */
+Test(pressure, who_reads_on_behind_a_cached_prefix_does_not_start_in_vain)
+{
+    for (PolicyId policy = 1; policy < 3; policy++) {
+        RigParams params = tight(1000);
+        params.engine.context = 4096;
+        params.engine.max_batch_rows = params.prefill_chunk = 1024;
+        params.cache = true;
+        Engine *measure = fake_engine_new(&params.engine);
+        const uint64_t one = engine_need_bytes(measure, policy, 3000), page = engine_need_bytes(measure, policy, 64);
+        engine_close(measure);
+        for (uint64_t more = 0; more < 30; more++) {
+            params.engine.kv_bytes = one + more * page;
+            Rig *rig = rig_open(&params);
+            rig_submit(rig, request_for(1, 1500, 1, policy));
+            cr_assert_eq(rig_run(rig), SCHED_IDLE);
+            rig_submit(rig, request_for(2, 600, 240, policy));
+            while (rig->recorder.requests[2].choices[0].n_tokens == 0) (void)sched_step(rig->sched);
+            rig_submit(rig, request_for(11, 2600, 10, policy));
+            cr_assert_eq(rig_run(rig), SCHED_IDLE);
+            cr_assert_eq(rig->recorder.requests[11].n_done, 1, "%s", rig->recorder.requests[11].error.text);
+            cr_assert_leq(rig->recorder.stats.preempted, 4, "%llu pages more: %llu", (unsigned long long)more,
+                          (unsigned long long)rig->recorder.stats.preempted);
+            rig_free(rig);
+        }
+    }
+}
