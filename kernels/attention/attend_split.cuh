@@ -77,6 +77,17 @@ __device__ inline uint32_t block_of(const Cursor &c, uint64_t unit)
     return (uint32_t)(((unit + 1) * c.n_blocks - 1) / c.n_units);
 }
 
+/*
+ * Where nearly all blocks get as many items each, the others get nothing: items of one length then are done by one
+ * block each, and nothing is left to merge.
+ */
+__device__ inline void share_items(Cursor &c, uint32_t n_items)
+{
+    if (n_items == 0) return;
+    const uint32_t each = (n_items + gridDim.x - 1) / gridDim.x, n_blocks = (n_items + each - 1) / each;
+    if (n_blocks * 16 >= gridDim.x * 15) c.n_blocks = min(c.n_blocks, n_blocks);
+}
+
 __device__ inline uint32_t pairs_each(const SplitArgs &args)
 {
     return (args.params.n_spans * args.params.n_kv_heads + blockDim.x - 1) / blockDim.x;
@@ -101,6 +112,7 @@ __device__ Cursor count_work(const SplitArgs &args, uint32_t tile_queries, uint6
     Cursor c = {};
     c.n_units = total >> 20;
     c.n_blocks = (uint32_t)min((uint64_t)gridDim.x, c.n_units);
+    share_items(c, (uint32_t)total & 0xFFFFF);
     __syncthreads();
     return c;
 }

@@ -230,6 +230,29 @@ static void test_invariance(const KernelTable *table, KvType type)
     world_free(world);
 }
 
+/* So many sequences that a block does whole ones, as many each where they are of one length. */
+static void test_many_sequences(const KernelTable *table, KvType type)
+{
+    char name[100];
+    for (uint32_t n = 31; n <= WORLD_MAX_SEQS; n += n < 33 ? 1 : 31)
+        for (uint32_t step = 0; step <= 17; step += 17) {
+            WorldSeq seqs[WORLD_MAX_SEQS];
+            for (uint32_t i = 0; i < n; i++) seqs[i] = (WorldSeq){200 + i * step, 1, 1};
+            const WorldShape shape = {.types = {type},
+                                      .n_classes = 1,
+                                      .n_heads = 16,
+                                      .n_kv_heads = 8,
+                                      .dim = 64,
+                                      .seqs = seqs,
+                                      .n_seqs = n};
+            World *world = world_new(&shape, n);
+            world_store(world, table);
+            snprintf(name, sizeof name, "%u sequences %u apart, %s", n, step, kv_type_info(type)->name);
+            check_attend(world, table, name, 0, false);
+            world_free(world);
+        }
+}
+
 /* Rows that see many tiles of keys, by plans of all kinds; in slices of any length they keep their bits. */
 static void check_slices(World *world, const KernelTable *table, const char *name)
 {
@@ -399,6 +422,7 @@ static void run_all(const KernelTable *table)
         test_shape(table, types[t], 128, 4, true);
         test_shape(table, types[t], 64, 17, true);
         test_invariance(table, types[t]);
+        test_many_sequences(table, types[t]);
         test_prefill(table, types[t], 128, 4);
         test_prefill(table, types[t], 64, t % 2 ? 7 : 3);
         test_far_pages(table, types[t], types[(t + 2) % 5], (1u << 25) + 12345);
