@@ -3,7 +3,7 @@
  * A block makes tiles of results of 256 rows of weights and 64 or 128 tokens. Four warps bring units of weights as they
  * lie, a quarter each since asking for a copy takes long, and the tokens' part of x; two warp groups of 128 rows each
  * unpack weights into the registers that a product of warp groups takes its A from, one of two blocks of 64 rows while
- * the product of the other runs.
+ * the product of the other runs, from one unit to the next too.
  *
  * A warp has pairs of tiles of 16 rows; with is_glu one of a pair is the gate's and the other what it gates, so that
  * both meet in a thread.
@@ -270,6 +270,7 @@ __device__ __forceinline__ void unpack_half(const char *unit, uint32_t lane, int
 
 template <int kN> using GemmSums = float[kN / 2];
 
+/* One of four steps of a group of 128 columns: half of the columns of one block of 64 rows. */
 template <class F, int kN, int kHalf>
 __device__ __forceinline__ void multiply_half(const char *unit, uint32_t lane, int h, const UnitScales<F> &scales,
                                               uint32_t (&a)[4][4], uint64_t b, GemmSums<kN> &sums)
@@ -285,10 +286,13 @@ __device__ __forceinline__ void multiply_half(const char *unit, uint32_t lane, i
     matrix_commit();
 }
 
-/* unit: the first of this warp's two. */
-template <class F, int kN>
+/*
+ * unit: the first of this warp's two. Products are on their way when it returns; release is called when all of the unit
+ * before are done.
+ */
+template <class F, int kN, class Release>
 __device__ __forceinline__ void multiply_unit(const char *unit, uint32_t lane, uint64_t b, GemmSums<kN> &sums_0,
-                                              GemmSums<kN> &sums_1)
+                                              GemmSums<kN> &sums_1, Release release)
 {
     UnitScales<F> scales_0, scales_1;
     uint32_t a_0[4][4], a_1[4][4];
@@ -298,6 +302,7 @@ __device__ __forceinline__ void multiply_unit(const char *unit, uint32_t lane, u
     for (int h = 0; h < F::kGroups; h++) {
         multiply_half<F, kN, 0>(unit, lane, h, scales_0, a_0, b, sums_0);
         multiply_half<F, kN, 0>(unit + F::kUnitBytes, lane, h, scales_1, a_1, b, sums_1);
+        if (h == 0) release();
         multiply_half<F, kN, 1>(unit, lane, h, scales_0, a_0, b, sums_0);
         multiply_half<F, kN, 1>(unit + F::kUnitBytes, lane, h, scales_1, a_1, b, sums_1);
     }
@@ -489,17 +494,23 @@ __device__ __forceinline__ void gemm_multiply(const GemmArgs &args, const char *
         GemmSums<kN> sums_0, sums_1;
 #pragma unroll
         for (int i = 0; i < kN / 2; i++) sums_0[i] = sums_1[i] = 0;
+        uint64_t *held = nullptr; /* the stage that products may still read */
+        auto release = [&] {
+            __syncwarp();
+            if (lane == 0 && held) barrier_arrive(held);
+        };
         for (uint32_t unit = piece.first; unit < piece.end; unit++) {
             const char *stage = stages + slot * Stage::kBytes;
             barrier_wait(&barriers.full[slot], turn & 1);
             multiply_unit<F, kN>(stage + 2 * warp * F::kUnitBytes, lane,
-                                 matrix_b(stage + Stage::kWeightBytes, 128, GEMM_GROUP_BYTES, false), sums_0, sums_1);
-            matrix_wait<0>(sums_0);
-            matrix_wait<0>(sums_1);
-            __syncwarp();
-            if (lane == 0) barrier_arrive(&barriers.empty[slot]);
+                                 matrix_b(stage + Stage::kWeightBytes, 128, GEMM_GROUP_BYTES, false), sums_0, sums_1,
+                                 release);
+            held = &barriers.empty[slot];
             if (++slot == Stage::kStages) slot = 0, turn++;
         }
+        matrix_wait<0>(sums_0);
+        matrix_wait<0>(sums_1);
+        release();
         if (piece.end - piece.first < args.product.n_units)
             leave_part<kN>(args, piece, sums_0, sums_1);
         else
