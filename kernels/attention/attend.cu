@@ -63,7 +63,7 @@ extern "C" size_t attend_cuda_scratch_bytes(uint32_t split_rows, uint32_t n_head
     } else {
         slots += ATTEND_SPLIT_MAX_BLOCKS;
     }
-    return kMaxItems * sizeof(uint32_t) + slots * per_slot * (v_dim + 2) * sizeof(float);
+    return kMaxItems * sizeof(uint32_t) + slots * per_slot * (v_dim + ATTEND_SPLIT_STATS) * sizeof(float);
 }
 
 extern "C" bool attend_cuda(const AttendParams *params, Stream stream)

@@ -6,11 +6,16 @@
 struct SplitArgs {
     AttendParams params;
     uint32_t *counters; /* [items]: finished parts; zeros between launches */
-    float *parts;       /* [slots, part_queries, dim + 2] */
+    float *parts;       /* [slots, part_queries, dim + ATTEND_SPLIT_STATS]: channels, maximum, sum */
     uint32_t part_queries, n_stages, ring_bytes;
 };
 
-enum { ATTEND_SPLIT_QUERIES = 16, ATTEND_SPLIT_DET_UNITS = 64, ATTEND_SPLIT_MAX_BLOCKS = 1024 };
+enum {
+    ATTEND_SPLIT_QUERIES = 16,
+    ATTEND_SPLIT_DET_UNITS = 64,
+    ATTEND_SPLIT_MAX_BLOCKS = 1024,
+    ATTEND_SPLIT_STATS = 4, /* floats behind the channels of a part's query: 2, and 2 that keep pieces aligned */
+};
 
 /* tile_queries: 8 or 16. False: no variant for the shape, or a device error. */
 bool attend_split_f16(const SplitArgs &args, uint32_t tile_queries, Stream stream);

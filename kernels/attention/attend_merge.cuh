@@ -9,7 +9,7 @@ namespace
 /* In shared memory. */
 template <int dim, int tiles> struct Merge {
     static constexpr int kQueries = 8 * tiles, kPitch = dim + 4;
-    float out[kQueries * kPitch];
+    alignas(16) float out[kQueries * kPitch];
     float max[kSplitMaxWorkers][kQueries], sum[kSplitMaxWorkers][kQueries];
     bool is_last;
 };
@@ -83,32 +83,54 @@ __device__ inline float *out_of(const SplitArgs &args, const Part &part, uint32_
     return p.out + ((size_t)(part.first_row + i / group) * p.n_heads + part.first_head + i % group) * dim;
 }
 
-/* All parts of an item, from memory: a warp a query, lane i with the weight of every 32nd part from the i-th on. */
+/*
+ * All parts of an item, from memory: a warp a query, some parts at a time, of which every lane loads the same pieces of
+ * 4 channels, and lane i the maximum and the sum of the i-th. What was gathered shrinks where the maximum grows.
+ */
 template <int dim>
 __device__ void merge_parts(const SplitArgs &args, const Part &part, const Lane &l, unsigned n_workers)
 {
-    size_t pitch = dim + 2, slot_floats = args.part_queries * pitch;
+    constexpr uint32_t kTogether = dim <= 128 ? 17 : 8; /* 264 blocks make 33 parts of each of 8 items: two turns */
+    constexpr uint32_t kPieces = (dim / 4 + kWarp - 1) / kWarp, kPitch = dim + ATTEND_SPLIT_STATS;
+    const size_t slot_floats = (size_t)args.part_queries * kPitch;
     for (uint32_t q = l.warp; q < part.n_queries; q += n_workers) {
-        const float *from = args.parts + part.first_slot * slot_floats + q * pitch;
-        float max = -INFINITY, sum = 0, out[dim / 32] = {};
-        for (uint32_t i = l.lane; i < part.n_parts; i += kWarp) max = fmaxf(max, __ldcg(from + i * slot_floats + dim));
-        for (unsigned step = kWarp / 2; step; step /= 2) max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, step));
-        for (uint32_t first = 0; first < part.n_parts; first += kWarp) {
-            bool is_there = first + l.lane < part.n_parts;
-            const float *at = from + (first + (is_there ? l.lane : 0)) * slot_floats;
-            float weight = is_there ? share_factor(__ldcg(at + dim), max) : 0;
-            sum += is_there ? __ldcg(at + dim + 1) * weight : 0;
-            uint32_t n = min(kWarp, part.n_parts - first);
-#pragma unroll 8
-            for (uint32_t i = 0; i < n; i++) {
-                float f = __shfl_sync(kAllLanes, weight, i);
-                for (int k = 0; k < dim / 32; k++)
-                    out[k] += __ldcg(from + (first + i) * slot_floats + k * 32 + l.lane) * f;
+        const float *from = args.parts + part.first_slot * slot_floats + q * kPitch;
+        float max = -INFINITY, sum = 0;
+        float4 out[kPieces] = {};
+#pragma unroll 1
+        for (uint32_t first = 0; first < part.n_parts; first += kTogether, from += kTogether * slot_floats) {
+            const uint32_t n = min(kTogether, part.n_parts - first), mine = min(l.lane, n - 1);
+            float2 stats = __ldcg((const float2 *)(from + mine * slot_floats + dim));
+            float4 x[kTogether][kPieces];
+            for (uint32_t i = 0; i < kTogether; i++)
+                for (uint32_t k = 0; k < kPieces; k++) {
+                    const uint32_t piece = k * kWarp + l.lane;
+                    x[i][k] = make_float4(0, 0, 0, 0);
+                    if (i < n && piece < dim / 4) x[i][k] = __ldcg((const float4 *)(from + i * slot_floats) + piece);
+                }
+            float largest = fmaxf(max, stats.x);
+            for (unsigned step = kWarp / 2; step; step /= 2)
+                largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
+            const float weight = l.lane < n ? share_factor(stats.x, largest) : 0, shrink = share_factor(max, largest);
+            sum = sum * shrink + (l.lane < n ? stats.y * weight : 0);
+            max = largest;
+            for (uint32_t k = 0; k < kPieces; k++)
+                out[k] = make_float4(out[k].x * shrink, out[k].y * shrink, out[k].z * shrink, out[k].w * shrink);
+            for (uint32_t i = 0; i < kTogether; i++) {
+                const float f = __shfl_sync(kAllLanes, weight, i);
+                if (i >= n) continue;
+                for (uint32_t k = 0; k < kPieces; k++)
+                    out[k] = make_float4(out[k].x + x[i][k].x * f, out[k].y + x[i][k].y * f, out[k].z + x[i][k].z * f,
+                                         out[k].w + x[i][k].w * f);
             }
         }
         for (unsigned step = kWarp / 2; step; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
-        float *to = out_of(args, part, q, dim);
-        for (int k = 0; k < dim / 32; k++) to[k * 32 + l.lane] = sum != 0 ? out[k] / sum : 0;
+        float4 *to = (float4 *)out_of(args, part, q, dim);
+        for (uint32_t k = 0; k < kPieces; k++)
+            if (k * kWarp + l.lane < dim / 4)
+                to[k * kWarp + l.lane] =
+                    sum != 0 ? make_float4(out[k].x / sum, out[k].y / sum, out[k].z / sum, out[k].w / sum)
+                             : make_float4(0, 0, 0, 0);
     }
 }
 
@@ -118,16 +140,17 @@ __device__ void finish_part(const SplitArgs &args, Merge<dim, tiles> &merge, con
                             unsigned n_workers)
 {
     bool is_whole = part.n_parts == 1;
-    float *slot = args.parts + part.slot * args.part_queries * (dim + 2);
+    constexpr uint32_t kPitch = dim + ATTEND_SPLIT_STATS;
+    float *slot = args.parts + part.slot * args.part_queries * kPitch;
     for (uint32_t q = l.warp; q < part.n_queries; q += n_workers) {
         float max = merged_max(merge, q, n_workers), sum = merged_sum(merge, q, n_workers, max);
-        float *to = is_whole ? out_of(args, part, q, dim) : slot + (size_t)q * (dim + 2);
+        float *to = is_whole ? out_of(args, part, q, dim) : slot + (size_t)q * kPitch;
         float f = !is_whole ? 1 : sum != 0 ? 1 / sum : 0;
-        for (int c = l.lane; c < dim; c += kWarp) to[c] = merge.out[q * merge.kPitch + c] * f;
-        if (!is_whole && l.lane == 0) {
-            to[dim] = max;
-            to[dim + 1] = sum;
+        for (int c = l.lane; c < dim / 4; c += kWarp) {
+            const float4 x = ((const float4 *)(merge.out + q * merge.kPitch))[c];
+            ((float4 *)to)[c] = make_float4(x.x * f, x.y * f, x.z * f, x.w * f);
         }
+        if (!is_whole && l.lane == 0) *(float2 *)(to + dim) = make_float2(max, sum);
     }
     if (is_whole) return;
     __threadfence();

@@ -93,6 +93,20 @@ __device__ inline uint32_t pairs_each(const SplitArgs &args)
     return (args.params.n_spans * args.params.n_kv_heads + blockDim.x - 1) / blockDim.x;
 }
 
+/*
+ * What a part's visits are found by comes into the caches while work is counted, where pairs are few: each of these
+ * structures names the next one. By one warp.
+ */
+__device__ inline void fetch_tables(const AttendParams &p)
+{
+    uint32_t pair = threadIdx.x % kWarp, n_pairs = p.n_spans * p.n_kv_heads;
+    if (n_pairs > kWarp || pair >= n_pairs) return;
+    const KvSpan &span = p.spans[pair / p.n_kv_heads];
+    if (span.n_rows == 0 || !span.is_split) return;
+    const KvPool *pool = span.classes[span.heads[pair % p.n_kv_heads].class_index].pool;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(pool) : "memory");
+}
+
 /* By all threads: the work of all pairs; prefix [threads], in shared memory: units and items before each one's pairs.
  */
 template <KvType type>
@@ -179,36 +193,44 @@ __device__ void put_scaled_query(const SplitArgs &args, Part &part, uint32_t q, 
     part.q_sum[q] = sum;
 }
 
-/* The queries of a part; those past its end are zeros. By one warp, some at a time so that their loads overlap. */
+/* Zeros where a part's queries will be, and what else is known before them. By one warp. */
 template <KvType type, int dim>
-__device__ void put_queries(const SplitArgs &args, Part &part, uint32_t tile_queries, uint4 *fragments)
+__device__ void clear_queries(const SplitArgs &args, Part &part, uint32_t tile_queries, uint4 *fragments)
 {
-    constexpr int kTogether = dim > 128 ? 2 : 4;
-    const AttendParams &p = args.params;
-    uint32_t lane = threadIdx.x % kWarp, group = p.n_heads / p.n_kv_heads;
-    uint4 *images = fragments + tile_queries / 8 * (dim / 16) * 32;
+    uint32_t lane = threadIdx.x % kWarp, group = args.params.n_heads / args.params.n_kv_heads;
     for (uint32_t i = lane; i < tile_queries / 8 * (dim / 16) * 32 * (Format<type>::kQuantised ? 2 : 1); i += kWarp)
         fragments[i] = make_uint4(0, 0, 0, 0);
     for (uint32_t q = lane; q < tile_queries; q += kWarp) {
         part.factor[q] = part.q_sum[q] = 0;
         part.position[q] = part.visits.first_pos + (part.first_query + (q < part.n_queries ? q : 0)) / group;
     }
-    __syncwarp();
-    for (uint32_t first = 0; first < part.n_queries; first += kTogether) {
-        float x[kTogether][dim / 32];
-        for (int j = 0; j < kTogether; j++) {
-            uint32_t i = part.first_query + min(first + j, part.n_queries - 1);
+}
+
+/* A warp's queries of a part, every n_warps-th from `first` on; some at a time so that their loads overlap. */
+template <KvType type, int dim, int together>
+__device__ void put_queries(const SplitArgs &args, Part &part, uint32_t tile_queries, uint4 *fragments, uint32_t first,
+                            uint32_t n_warps)
+{
+    const AttendParams &p = args.params;
+    uint32_t lane = threadIdx.x % kWarp, group = p.n_heads / p.n_kv_heads;
+    uint4 *images = fragments + tile_queries / 8 * (dim / 16) * 32;
+    for (; first < part.n_queries; first += together * n_warps) {
+        float x[together][dim / 32];
+        for (int j = 0; j < together; j++) {
+            uint32_t i = part.first_query + min(first + j * n_warps, part.n_queries - 1);
             const float *from =
                 p.q + ((size_t)(part.first_row + i / group) * p.n_heads + part.first_head + i % group) * dim;
             for (int k = 0; k < dim / 32; k++) x[j][k] = from[k * 32 + lane];
         }
         if (p.k)
-            for (int j = 0; j < kTogether; j++) {
-                uint32_t row = part.first_row + (part.first_query + min(first + j, part.n_queries - 1)) / group;
+            for (int j = 0; j < together; j++) {
+                uint32_t row =
+                    part.first_row + (part.first_query + min(first + j * n_warps, part.n_queries - 1)) / group;
                 turn_row<dim>(p.turn, p.turn.q_norm, load_angles<dim>(p.turn, row), x[j]);
             }
-        for (int j = 0; j < kTogether; j++)
-            put_scaled_query<type, dim>(args, part, min(first + j, part.n_queries - 1), x[j], fragments, images);
+        for (int j = 0; j < together; j++)
+            if (first + j * n_warps < part.n_queries)
+                put_scaled_query<type, dim>(args, part, first + j * n_warps, x[j], fragments, images);
     }
 }
 
@@ -268,7 +290,10 @@ __device__ void prepare(const SplitArgs &args, Cursor &c, uint32_t tile_queries,
 {
     bool is_there = c.unit < c.end_unit;
     prepare_visits<type>(args, c, tile_queries, part);
-    if (is_there) put_queries<type, dim>(args, part, tile_queries, fragments);
+    if (!is_there) return;
+    clear_queries<type, dim>(args, part, tile_queries, fragments);
+    __syncwarp();
+    put_queries<type, dim, dim <= 128 ? 4 : 2>(args, part, tile_queries, fragments, 0, 1);
 }
 
 } // namespace

@@ -156,29 +156,33 @@ __global__ void __launch_bounds__((kSplitMaxWorkers + 1) * kWarp, dim > 128 ? 1 
     Lane l = {threadIdx.x % kWarp, threadIdx.x % kWarp / 4, threadIdx.x % 4, threadIdx.x / kWarp};
     char *ring = memory + sizeof(Shared) + l.warp * args.ring_bytes;
     lw::grid_release();
-    if (!args.params.launch.is_early) lw::grid_wait();
+    if (l.warp == 1) fetch_tables(args.params);
     uint2 *prefix = (uint2 *)(shared.merge.out + 2 * kMaxWarps); /* behind the scratch */
     Cursor cursor = count_work<type>(args, 8 * tiles, (uint64_t *)shared.merge.out, prefix);
     bool is_worker = l.warp < n_workers, has_work = blockIdx.x < cursor.n_blocks;
     if (!is_worker && has_work) {
         find_share<type>(args, cursor, 8 * tiles, prefix);
         prepare_visits<type>(args, cursor, 8 * tiles, shared.parts[0]);
+        clear_queries<type, dim>(args, shared.parts[0], 8 * tiles, shared.queries[0]);
     }
     __syncthreads();
     Way way = {};
-    if (is_worker && has_work) way = find_way(shared.parts[0], l, n_workers);
+    const bool is_early = args.params.launch.is_early;
+    if (is_worker && has_work && is_early) way = find_way(shared.parts[0], l, n_workers);
     /* Where the keys of the rows themselves come later, no kernel of the step writes any that are read. */
-    const bool stores = !Format<type>::kQuantised && args.params.k, is_ahead = stores && args.params.launch.is_early;
+    const bool stores = !Format<type>::kQuantised && args.params.k, is_ahead = stores && is_early;
     Own<dim> own = {};
     own.visit = UINT32_MAX;
     if (is_worker && has_work && is_ahead)
         start_way<type, dim>(args, shared.parts[0], way, ring, shared.stages[l.warp], l, n_workers);
-    if (args.params.launch.is_early) lw::grid_wait();
+    lw::grid_wait();
     if (!has_work) return;
+    if (is_worker && !is_early) way = find_way(shared.parts[0], l, n_workers);
     if (is_worker && stores) own = load_own<dim>(args, shared.parts[0], l, n_workers);
     if (is_worker && !is_ahead)
         start_way<type, dim>(args, shared.parts[0], way, ring, shared.stages[l.warp], l, n_workers);
-    if (!is_worker) put_queries<type, dim>(args, shared.parts[0], 8 * tiles, shared.queries[0]);
+    put_queries<type, dim, dim <= 128 ? 2 : 1>(args, shared.parts[0], 8 * tiles, shared.queries[0], n_workers - l.warp,
+                                               n_workers + 1);
     __syncthreads();
     for (unsigned i = 0; shared.parts[i % kMaxParts].is_valid; i++) {
         const Part &part = shared.parts[i % kMaxParts];
