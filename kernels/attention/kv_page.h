@@ -81,15 +81,15 @@ typedef struct KvSpan {
  * What a launch on a GPU must know without reading the spans; CPU rows ignore it. On a GPU every pointer of the
  * parameters, and of the spans, pages, pools, heads, plans and lists that it leads to, is one that the device reads:
  * the engine copies them once a step from pinned memory to fixed device addresses, so that the launches of a graph stay
- * as they are. A span of 0 rows is skipped, which pads a graph's batch. is_early: lists that kernels of an
- * earlier packet wrote count as written, since a copy lies between. */
+ * as they are: no kernel writes spans, pages or plans. A span of 0 rows is skipped, which pads a graph's batch.
+ * is_early: lists that kernels of an earlier packet wrote count as written, since a copy lies between. */
 typedef struct KvLaunch {
     uint32_t types;        /* bits 1 << KvType of the classes that the spans use */
     uint32_t split_rows;   /* at least n_rows of every span that is_split; 0: there is none */
     uint32_t tiled_rows;   /* at least the rows of all other spans together; 0: there is none */
     bool is_deterministic; /* a row's bits do not depend on the batch; its split spans have 1 row each */
     uint32_t most_keys;    /* that any row sees, where span i is row i: a decode step; 0: nothing is known */
-    bool is_early; /* no kernel writes spans, pages or plans: they may be read while the one in front still runs */
+    bool is_early;         /* nor what lists hold: they too may be read while the kernel in front still runs */
 } KvLaunch;
 
 typedef struct KvTypeInfo {
