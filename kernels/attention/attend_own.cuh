@@ -13,7 +13,7 @@ namespace
 template <int dim> struct Own {
     static constexpr int kSteps = (dim + 63) / 64;
     float2 key[kSteps], value[kSteps], angle[kSteps];
-    uint32_t visit; /* of its sector; UINT32_MAX: another warp's */
+    uint32_t visit = UINT32_MAX; /* of its sector; UINT32_MAX: another warp's */
 };
 
 /* Loads only: they are under way while other things are done. */

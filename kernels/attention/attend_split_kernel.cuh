@@ -145,16 +145,16 @@ template <bool quantised, int dim, int tiles> __device__ void clear(Softmax<dim,
     soft.unit = quantised ? 1.0f / (1 << 24) : 1;
 }
 
+/* Where the keys of the rows themselves come later, no kernel of the step writes any that are read: is_ahead. */
 template <KvType type, int dim, int tiles>
 __global__ void __launch_bounds__((kSplitMaxWorkers + 1) * kWarp, dim > 128 ? 1 : 2)
     attend_split(const __grid_constant__ SplitArgs args)
 {
     extern __shared__ __align__(128) char memory[];
-    using Shared = SplitShared<type, dim, tiles>;
-    Shared &shared = *(Shared *)memory;
+    SplitShared<type, dim, tiles> &shared = *(SplitShared<type, dim, tiles> *)memory;
     unsigned n_workers = blockDim.x / kWarp - 1;
     Lane l = {threadIdx.x % kWarp, threadIdx.x % kWarp / 4, threadIdx.x % 4, threadIdx.x / kWarp};
-    char *ring = memory + sizeof(Shared) + l.warp * args.ring_bytes;
+    char *ring = memory + sizeof(shared) + l.warp * args.ring_bytes;
     lw::grid_release();
     if (l.warp == 1) fetch_tables(args.params);
     uint2 *prefix = (uint2 *)(shared.merge.out + 2 * kMaxWarps); /* behind the scratch */
@@ -167,12 +167,10 @@ __global__ void __launch_bounds__((kSplitMaxWorkers + 1) * kWarp, dim > 128 ? 1 
     }
     __syncthreads();
     Way way = {};
-    const bool is_early = args.params.launch.is_early;
+    const bool is_early = args.params.launch.is_early, stores = !Format<type>::kQuantised && args.params.k;
+    const bool is_ahead = stores && is_early;
     if (is_worker && has_work && is_early) way = find_way(shared.parts[0], l, n_workers);
-    /* Where the keys of the rows themselves come later, no kernel of the step writes any that are read. */
-    const bool stores = !Format<type>::kQuantised && args.params.k, is_ahead = stores && is_early;
     Own<dim> own = {};
-    own.visit = UINT32_MAX;
     if (is_worker && has_work && is_ahead)
         start_way<type, dim>(args, shared.parts[0], way, ring, shared.stages[l.warp], l, n_workers);
     lw::grid_wait();
