@@ -98,6 +98,11 @@ uint32_t sim_turn_after(uint32_t prompt)
     return prompt < N_FRESH && prompt % 2 == 0 ? N_FRESH + prompt / 2 : prompt;
 }
 
+bool sim_is_turn(uint32_t prompt)
+{
+    return prompt >= N_FRESH;
+}
+
 const uint32_t *sim_prompt(SimAnswers *answers, uint32_t prompt, uint32_t *ret_n)
 {
     if (!answers->n_prompts[prompt]) make_turn(answers, prompt);

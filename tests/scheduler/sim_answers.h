@@ -32,6 +32,7 @@ SimAnswers *sim_answers_new(const char *kv_types, PolicyId turn_policy, uint64_t
 void sim_answers_free(SimAnswers *answers);
 /* The prompt that goes on where the answer to this one ended, or the same one. */
 uint32_t sim_turn_after(uint32_t prompt);
+bool sim_is_turn(uint32_t prompt);
 const uint32_t *sim_prompt(SimAnswers *answers, uint32_t prompt, uint32_t *ret_n);
 /* For SIM_MAX_ANSWER tokens; a shorter answer is its beginning. More choices than one: those of SIM_MAX_CHOICES. */
 const SimAnswer *sim_answer(SimAnswers *answers, const SimQuestion *question);

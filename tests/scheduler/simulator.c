@@ -184,6 +184,14 @@ static bool take_event(void *arg, const Event *event)
 
 /* ---- what happens ---- */
 
+/* May a cache that is not exact answer it from pages that were decoded, and may that show? Answers of policies that see
+ * what dense ones see for a while begin as theirs, which turns go on from. */
+static bool is_open(const World *world, const SimQuestion *question)
+{
+    return world->cache && !world->exact && sim_is_turn(question->prompt) &&
+           !policy_decodes_as_prefilled(&fake_policies[question->policy]);
+}
+
 static void arrive(Sim *sim)
 {
     Client *client = find_client(sim, 0);
@@ -201,6 +209,7 @@ static void arrive(Sim *sim)
         question = (SimQuestion){.prompt = sim_below(random, N_TALKS) * 2, .policy = FAKE_POLICIES - 1, .n_choices = 1};
         if (sim_below(random, 2)) question.prompt = sim_turn_after(question.prompt);
     }
+    if (is_open(&sim->world, &question)) question.policy = 0;
     /* How far the other choices get before one fails depends on their company. */
     if (question.n_choices > 1 && sim_answer(sim->answers, &question)->failure) question.n_choices = 1;
     sim->asked[sim->last_id % N_ASKED] = question;
