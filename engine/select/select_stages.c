@@ -134,6 +134,7 @@ static ScanParams scan_of(const SelectTools *tools, const SelectQuery *query, ui
 /* How a planner scores units, where that is not by its stages' scans. */
 typedef struct Scorer {
     const char *planner;
+    bool reads; /* what the stage's scan would */
     bool (*score)(const SelectTools *tools, const SelectQuery *query, const ScanParams *scan);
 } Scorer;
 
@@ -152,15 +153,17 @@ static bool score_vertical_slash(const SelectTools *tools, const SelectQuery *qu
     return true;
 }
 
-static const Scorer scorers[] = {{"random", score_random}, {"vertical-slash", score_vertical_slash}};
+static const Scorer scorers[] = {{"random", false, score_random},
+                                {"vertical-slash", true, score_vertical_slash}};
 
 static bool score(const SelectTools *tools, const SelectQuery *query, uint32_t stage, uint32_t n_units, uint64_t *bytes)
 {
     const ScanParams scan = scan_of(tools, query, stage, n_units);
-    *bytes += scan_read_bytes(&scan);
+    const Scorer *own = NULL;
     for (size_t i = 0; i < sizeof scorers / sizeof *scorers; i++)
-        if (!strcmp(query->selection->planner, scorers[i].planner)) return scorers[i].score(tools, query, &scan);
-    return tools->kernels->scan(&scan, tools->stream);
+        if (!strcmp(query->selection->planner, scorers[i].planner)) own = &scorers[i];
+    if (!own || own->reads) *bytes += scan_read_bytes(&scan);
+    return own ? own->score(tools, query, &scan) : tools->kernels->scan(&scan, tools->stream);
 }
 
 /* ---- stages ---- */

@@ -55,6 +55,20 @@ static void correct_rows(const LayerCall *call, uint32_t span)
     }
 }
 
+/* What the dense rows of a span have read beside its own. */
+static void count_dense_rows(const LayerCall *call, uint32_t span)
+{
+    const Wave *wave = &call->selector->wave;
+    const KvSpan *at = &wave->spans[span];
+    const AttnPlan *plans = wave->from[span]->plans;
+    AttentionStats more = {0};
+    for (uint32_t row = first_dense(at, stride_of(call, span)); row < at->n_rows; row += stride_of(call, span))
+        for (uint32_t h = 0; h < call->pass->shape->n_kv_heads; h++)
+            attention_count(&plans[h], at->first_pos + row, &at->classes[at->heads[h].class_index].pool->layout, 1,
+                            &more);
+    select_state_seq(call->selector->state, wave->seqs[span])->stats[ROWS_PREFILL].kv_bytes += more.kv_bytes;
+}
+
 bool selector_correct(const LayerCall *call)
 {
     const Wave *wave = &call->selector->wave;
@@ -67,7 +81,10 @@ bool selector_correct(const LayerCall *call)
     params.n_spans = n_more;
     params.out = call->selector->more_out;
     if (!call->pass->kernels->attend(&params, call->pass->stream)) return false;
-    for (uint32_t i = 0; i < wave->n_spans; i++)
-        if (stride_of(call, i)) correct_rows(call, i);
+    for (uint32_t i = 0; i < wave->n_spans; i++) {
+        if (!stride_of(call, i)) continue;
+        correct_rows(call, i);
+        count_dense_rows(call, i);
+    }
     return true;
 }

@@ -334,6 +334,8 @@ Test(test_selector, counts_what_rows_see_and_read)
             cr_expect_lt(stats.kv_bytes, stats.context_bytes);
         }
         if (policy == 2) cr_expect_leq(stats.n_tokens, n * n_heads * 300, "within the budget");
+        bool draws_lots = !strcmp(policies[policy].name, "random");
+        if (policy > 1) cr_expect_eq(stats.select_bytes == 0, draws_lots, "'%s'", policies[policy].name);
         /* A stage that is run runs all behind it: the last one makes every list. */
         uint32_t n_stages = policies[policy].selection.n_stages;
         for (uint32_t i = 0; i < SELECT_MAX_STAGES; i++) {
@@ -420,11 +422,13 @@ Test(test_selector, the_last_rows_of_a_prompt_are_dense)
 }
 
 /* Rows of one layer under a policy [N_PROMPT, n_vocab]. */
-static float *prompt_logits(Engine *engine, PolicyId policy, const uint32_t *tokens, uint32_t chunk)
+static float *prompt_logits(Engine *engine, PolicyId policy, const uint32_t *tokens, uint32_t chunk,
+                            AttentionStats *ret_stats)
 {
     float *logits = engine_rig_logits(engine, N_PROMPT);
     SeqId seq = engine_rig_seq(engine, policy);
     engine_rig_feed(engine, seq, ROWS_PREFILL, tokens, N_PROMPT, chunk, logits);
+    *ret_stats = engine_seq_attention(engine, seq, ROWS_PREFILL);
     engine_seq_close(engine, seq);
     return logits;
 }
@@ -460,9 +464,10 @@ Test(test_selector, dense_rows_correct_those_beside_them)
     uint32_t tokens[N_PROMPT], n_corrected = 0, n_sparse = 0;
     size_t n_vocab = engine_shape(engine)->n_vocab, bytes = n_vocab * sizeof(float);
     float *logits[N];
+    AttentionStats stats[N];
     cr_assert_neq(N_PROMPT % 16, 0);
     engine_rig_text(engine, 1, tokens, N_PROMPT);
-    for (PolicyId i = 0; i < N; i++) logits[i] = prompt_logits(engine, i, tokens, i == SIXTEEN ? 128 : 0);
+    for (PolicyId i = 0; i < N; i++) logits[i] = prompt_logits(engine, i, tokens, i == SIXTEEN ? 128 : 0, &stats[i]);
     cr_expect_arr_eq(logits[ONE], logits[0], N_PROMPT * bytes, "every row");
     cr_expect_arr_eq(logits[ALL], logits[0], N_PROMPT * bytes, "nothing is left out");
     for (uint32_t row = 0; row < N_PROMPT; row++) {
@@ -474,6 +479,10 @@ Test(test_selector, dense_rows_correct_those_beside_them)
     }
     cr_expect_gt(n_sparse, 64);
     cr_expect_gt(n_corrected, 64, "others get what the dense one of their stride lacked");
+    uint64_t more = stats[ONE].kv_bytes - stats[NONE].kv_bytes, some = stats[SIXTEEN].kv_bytes - stats[NONE].kv_bytes;
+    cr_expect(more > stats[ONE].context_bytes / 2 && more < stats[ONE].context_bytes, "rows that select read all too");
+    cr_expect(some > more / 20 && some < more / 14, "every sixteenth: %lu of %lu", some, more);
+    cr_expect_eq(stats[ONE].n_queries, stats[NONE].n_queries);
     for (int i = 0; i < N; i++) free(logits[i]);
     engine_close(engine);
 }
