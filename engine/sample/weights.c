@@ -251,11 +251,6 @@ void weights_cut_to_mass(float *weights, uint32_t n, uint64_t goal, uint32_t *sc
     cut_run(&cut);
 }
 
-void weights_cut_top_p(float *weights, uint32_t n, double p, uint32_t *scratch)
-{
-    if (p < 1) weights_cut_to_mass(weights, n, mass_goal(weights_mass(weights, n), p), scratch);
-}
-
 void weights_cut_typical(float *weights, uint32_t n, float *distances, double p, uint32_t *scratch)
 {
     const float infinite = INFINITY;

@@ -26,10 +26,9 @@ void weights_fill(const float *logits, uint32_t n, float max, float temperature,
 void weights_cut_min_p(float *weights, uint32_t n, float min_p);
 /* Zeroes all but the k heaviest; k >= 1; scratch [n]. */
 void weights_cut_top_k(float *weights, uint32_t n, uint32_t k, uint32_t *scratch);
-/* Zeroes all but the fewest of the heaviest that hold p of the whole mass; keeps at least one. */
-void weights_cut_top_p(float *weights, uint32_t n, double p, uint32_t *scratch);
-/* The same for what p of the whole is; p in [0, 1). */
+/* What a share p in [0, 1) of a mass is. */
 uint64_t mass_goal(uint64_t mass, double p);
+/* Zeroes all but the fewest of the heaviest that hold the goal; keeps at least one. scratch [n] */
 void weights_cut_to_mass(float *weights, uint32_t n, uint64_t goal, uint32_t *scratch);
 /*
  * Keeps the fewest of those with the smallest distances [n] (>= 0, finite where a weight is not 0) that hold p of the

@@ -91,11 +91,6 @@ uint64_t select_state_device_bytes(uint32_t max_sequences, uint32_t n_heads, uin
     return (uint64_t)max_sequences * n_heads * 2 * device_bank(max_list) * sizeof(uint32_t);
 }
 
-size_t select_state_max_words(const SelectState *state)
-{
-    return state->bank_words;
-}
-
 void select_state_free(SelectState *state)
 {
     if (!state) return;

@@ -37,8 +37,6 @@ LW_CHECK bool select_state_new(uint32_t max_sequences, uint32_t n_heads, uint32_
 LW_CHECK bool select_state_new_on(Device *device, uint32_t max_sequences, uint32_t n_heads, uint32_t max_list,
                                   SelectState **ret_state, Error *error);
 uint64_t select_state_device_bytes(uint32_t max_sequences, uint32_t n_heads, uint32_t max_list);
-/* Words of one list that there is room for. */
-size_t select_state_max_words(const SelectState *state);
 void select_state_free(SelectState *state); /* NULL is fine */
 
 void select_state_open(SelectState *state, SeqId seq);

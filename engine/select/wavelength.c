@@ -66,14 +66,6 @@ uint32_t wavelength_bands(const Wavelength *wavelength, double k, const WaveHead
     return n_bands;
 }
 
-uint32_t wavelength_layer_bands(const Wavelength *wavelength, double k, const ModelShape *shape, uint32_t layer,
-                                const double *theta, AttnBand ret_bands[static WAVE_MAX_BANDS])
-{
-    if (shape_layer_window(shape, layer) && !wavelength->in_window_layers) return 0;
-    const WaveHead head = {theta, shape->rope_dim / 2, shape->head_dim};
-    return wavelength_bands(wavelength, k, &head, ret_bands);
-}
-
 uint32_t wavelength_width(const AttnBand *bands, uint32_t n_bands, uint32_t head_dim, uint32_t distance)
 {
     uint32_t width = head_dim;

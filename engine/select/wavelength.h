@@ -36,9 +36,6 @@ double wavelength_reach(const Wavelength *wavelength, double k, const WaveHead *
 /* The band table: how many bands there are; 0: no window. Heads of at most KV_MAX_DIM channels. */
 uint32_t wavelength_bands(const Wavelength *wavelength, double k, const WaveHead *head,
                           AttnBand ret_bands[static WAVE_MAX_BANDS]);
-/* The same for a layer whose theta is known (ModelWeights.rope, .window_rope); the rule may leave it whole: 0. */
-uint32_t wavelength_layer_bands(const Wavelength *wavelength, double k, const ModelShape *shape, uint32_t layer,
-                                const double *theta, AttnBand ret_bands[static WAVE_MAX_BANDS]);
 /* Channels that a table (0 bands: none) keeps of a head of head_dim at a distance. */
 uint32_t wavelength_width(const AttnBand *bands, uint32_t n_bands, uint32_t head_dim, uint32_t distance);
 

@@ -287,14 +287,6 @@ Test(test_wavelength, layers_with_windows)
     head_of(&shape, 5, &whole);
     expect_near(window.theta[0], pow(1e4, -254.0 / 256), 1e-15, "base 10000");
     expect_near(whole.theta[0], pow(1e6, -254.0 / 256) / 8, 1e-18, "base 1000000");
-
-    Wavelength rule = plain(2);
-    AttnBand bands[WAVE_MAX_BANDS];
-    cr_expect_eq(wavelength_layer_bands(&rule, 2, &shape, 0, window.theta, bands), 0, "the paper leaves them whole");
-    cr_expect(wavelength_layer_bands(&rule, 2, &shape, 5, whole.theta, bands) > 1);
-    uint32_t far = bands[1].first_distance;
-    rule.in_window_layers = true;
-    cr_expect(wavelength_layer_bands(&rule, 2, &shape, 0, window.theta, bands) > 1 && bands[1].first_distance < far);
 }
 
 /* E1.6: the sums equal what loops over every query, key and channel count, by the rule and by the bands of plan.h. */
