@@ -13,7 +13,7 @@
 
 #define FNV_PRIME UINT64_C(1099511628211)
 #define SHARE_SLACK 1e-9 /* a tenth ten times is one */
-enum { MAX_TOKENS = 1 << 28, SPREAD_SINK = 128, SPREAD_RECENT = 256, SPREAD_RECENT_PREFILL = 2048 };
+enum { MAX_TOKENS = 1 << 28, DEFAULT_SINK = 128, DEFAULT_RECENT = 256, DEFAULT_RECENT_PREFILL = 2048 }; /* LServe 3.3 */
 
 static bool refuse_member(const char *name, const char *member, const char *why, Error *error)
 {
@@ -21,9 +21,10 @@ static bool refuse_member(const char *name, const char *member, const char *why,
 }
 
 /* A whole number of tokens; *value stays when the member is not there. */
-static bool read_tokens(const cJSON *item, const char *name, const char *member, uint32_t min, uint32_t *value,
+static bool read_tokens(const cJSON *root, const char *name, const char *member, uint32_t min, uint32_t *value,
                         Error *error)
 {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, member);
     if (!item) return true;
     double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
     if (!(x >= min && x <= MAX_TOKENS) || x != (double)(uint32_t)x || (uint32_t)x % KV_PAGE_TOKENS)
@@ -98,19 +99,18 @@ static bool read_roles(const cJSON *root, const char *name, const RolesModel *mo
                                           "model",     "method", "sparsity",       "ranking",   "check",
                                           "crossover", NULL};
     if (!cJSON_IsObject(root)) return error_set_param(error, ERR_INVALID, "roles", "'%.64s' is no object", name);
-    const cJSON *recent = cJSON_GetObjectItemCaseSensitive(root, "recent");
     const cJSON *streaming = cJSON_GetObjectItemCaseSensitive(root, "streaming");
     if (!known_members(root, name, members, error)) return false;
     if (!read_calibration(root, name, model->fingerprint, error)) return false;
-    if (!recent) return refuse_member(name, "recent", "is missing", error);
     if (!cJSON_IsArray(streaming)) return refuse_member(name, "streaming", "is not a list", error);
-    if (!read_tokens(cJSON_GetObjectItemCaseSensitive(root, "sink"), name, "sink", 0, &policy->sink, error) ||
-        !read_tokens(recent, name, "recent", KV_PAGE_TOKENS, &policy->recent_decode, error))
+    policy->sink = DEFAULT_SINK;
+    policy->recent_decode = DEFAULT_RECENT;
+    if (!read_tokens(root, name, "sink", 0, &policy->sink, error) ||
+        !read_tokens(root, name, "recent", KV_PAGE_TOKENS, &policy->recent_decode, error))
         return false;
-    policy->recent_prefill = policy->recent_decode;
-    if (!read_tokens(cJSON_GetObjectItemCaseSensitive(root, "recent_prefill"), name, "recent_prefill", KV_PAGE_TOKENS,
-                     &policy->recent_prefill, error))
-        return false;
+    bool is_longer = policy->recent_decode > DEFAULT_RECENT_PREFILL;
+    policy->recent_prefill = is_longer ? policy->recent_decode : DEFAULT_RECENT_PREFILL;
+    if (!read_tokens(root, name, "recent_prefill", KV_PAGE_TOKENS, &policy->recent_prefill, error)) return false;
     for (const cJSON *entry = streaming->child; entry; entry = entry->next)
         if (!read_layer(entry, name, model->shape, streams, error)) return false;
     return true;
@@ -189,9 +189,9 @@ static bool spread_roles(double share, const char *name, const RolesModel *model
     }
     *ret_policy = (AttnPolicy){.name = "dense",
                                .roles = roles,
-                               .sink = SPREAD_SINK,
-                               .recent_prefill = SPREAD_RECENT_PREFILL,
-                               .recent_decode = SPREAD_RECENT};
+                               .sink = DEFAULT_SINK,
+                               .recent_prefill = DEFAULT_RECENT_PREFILL,
+                               .recent_decode = DEFAULT_RECENT};
     *roles = (HeadRoles){name, streams, hash_roles(ret_policy, streams, n)};
     return true;
 }

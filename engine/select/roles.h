@@ -2,10 +2,10 @@
 /*
  * Files of head roles: which KV heads stream, and how far they look back. One JSON object:
  *   {"sink": 128, "recent": 256, "recent_prefill": 2048, "streaming": [{"layer": 0, "heads": [0, 2]}, ...]}
- * in tokens, multiples of KV_PAGE_TOKENS; recent_prefill is for the rows of prompts, and is recent when it is not
- * there. What `calibrate` writes has more members; of those only "model" counts, the fingerprint. In place of a file
- * "50%" is that share of all KV heads, spread evenly, with 128 + 256 tokens, 128 + 2,048 in prompts: for measuring
- * speed, since which heads may stream only `calibrate` can tell.
+ * in tokens, multiples of KV_PAGE_TOKENS; recent_prefill is for the rows of prompts. Those three numbers are what is
+ * taken where one is missing (LServe 3.3; recent_prefill: at least recent). What `calibrate` writes has more members;
+ * of those only "model" counts, the fingerprint. In place of a file "50%" is that share of all KV heads, spread evenly,
+ * with these ranges: for measuring speed, since which heads may stream only `calibrate` can tell.
  */
 #pragma once
 #include "base/arena.h"

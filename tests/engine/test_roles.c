@@ -31,8 +31,24 @@ Test(test_roles, a_file_makes_a_policy)
     cr_expect_arr_eq(policy.roles->streams, wanted, 6);
     cr_expect(policy.sink == 128 && policy.recent_decode == 256 && policy.recent_prefill == 2048);
     cr_expect_not(policy_decodes_as_prefilled(&policy));
-    cr_assert(parse("{\"recent\":64,\"streaming\":[]}", &policy), "%s", error.text);
-    cr_expect(policy.sink == 0 && policy.recent_decode == 64 && policy.recent_prefill == 64);
+}
+
+Test(test_roles, ranges_have_defaults)
+{
+    static const struct {
+        const char *text;
+        uint32_t sink, recent, recent_prefill;
+    } cases[] = {{"{\"streaming\":[]}", 128, 256, 2048},
+                 {"{\"sink\":0,\"recent\":64,\"streaming\":[]}", 0, 64, 2048},
+                 {"{\"recent\":4096,\"streaming\":[]}", 128, 4096, 4096},
+                 {"{\"recent\":4096,\"recent_prefill\":64,\"streaming\":[]}", 128, 4096, 64}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        AttnPolicy policy;
+        cr_assert(parse(cases[i].text, &policy), "%s", error.text);
+        cr_expect(policy.sink == cases[i].sink && policy.recent_decode == cases[i].recent &&
+                      policy.recent_prefill == cases[i].recent_prefill,
+                  "%s", cases[i].text);
+    }
 }
 
 Test(test_roles, a_share_spreads_over_the_heads)
@@ -73,7 +89,6 @@ Test(test_roles, what_breaks_the_rules_is_named)
         {"{", "no JSON"},
         {"{\"recent\":64,\"streaming\":[]} x", "no JSON"},
         {"[]", "no object"},
-        {"{\"streaming\":[]}", "recent"},
         {"{\"recent\":64}", "streaming"},
         {"{\"recent\":64,\"streaming\":{}}", "streaming"},
         {"{\"recent\":64,\"streaming\":[3]}", "streaming"},
@@ -164,7 +179,8 @@ Test(test_roles, a_list_of_files)
 Test(test_roles, an_engine_serves_them)
 {
     char path[256], list[300];
-    write_file(path, sizeof path, "{\"recent\":64,\"sink\":64,\"streaming\":[{\"layer\":1,\"heads\":[0, 1]}]}");
+    write_file(path, sizeof path,
+               "{\"recent\":64,\"sink\":64,\"recent_prefill\":64,\"streaming\":[{\"layer\":1,\"heads\":[0, 1]}]}");
     snprintf(list, sizeof list, "late=%s", path);
     EngineParams params = engine_rig_params(kv_types_all(KV_F16), 1, 64);
     params.roles = list;
