@@ -60,6 +60,7 @@ Test(test_families, chunks_do_not_change_a_bit)
     check_chunks(OPEN("arch=gemma2", "window=20", "layers=3"));
     check_chunks(OPEN("arch=gemma3", "window=33", "layers=7"));
     check_chunks(OPEN("arch=phi3", "tied=0", "rope_dim=12", "original_context=64"));
+    check_chunks(OPEN("arch=llama", "window=20"));
 }
 
 Test(test_families, gemma_layers_see_what_they_should)
@@ -79,6 +80,27 @@ Test(test_families, gemma_layers_see_what_they_should)
     engine = OPEN("arch=phi3", "window=9");
     cr_assert(shape_layer_window(engine_shape(engine), 0) == 9 && shape_layer_window(engine_shape(engine), 1) == 9);
     engine_close(engine);
+}
+
+/* Mistral's files are llama's with a window in each layer: rows that it does not cut are those without it. */
+Test(test_families, a_llama_may_have_windows)
+{
+    enum { ROWS = 60, WINDOW = 20 };
+    Engine *plain = OPEN("arch=llama"), *mistral = OPEN("arch=llama", "window=20");
+    const ModelShape *s = engine_shape(mistral);
+    for (uint32_t i = 0; i < s->n_layers; i++) cr_assert_eq(shape_layer_window(s, i), WINDOW, "layer %u", i);
+    float *all = run_chunks(plain, ROWS, ROWS), *near = run_chunks(mistral, ROWS, ROWS);
+    for (uint32_t row = 0; row < ROWS; row++) {
+        bool is_same = !memcmp(all + row * s->n_vocab, near + row * s->n_vocab, s->n_vocab * sizeof *all);
+        cr_expect_eq(is_same, row < WINDOW, "row %u", row);
+    }
+    uint32_t n;
+    const KvClassInfo *classes = engine_policy_classes(mistral, 0, &n);
+    cr_expect(n == 1 && !strcmp(classes[0].name, "window"), "no layer keeps more than its window");
+    free(all);
+    free(near);
+    engine_close(plain);
+    engine_close(mistral);
 }
 
 /* A file of a few keys and one tensor, for family_read_shape. */
