@@ -153,8 +153,7 @@ static bool score_vertical_slash(const SelectTools *tools, const SelectQuery *qu
     return true;
 }
 
-static const Scorer scorers[] = {{"random", false, score_random},
-                                {"vertical-slash", true, score_vertical_slash}};
+static const Scorer scorers[] = {{"random", false, score_random}, {"vertical-slash", true, score_vertical_slash}};
 
 static bool score(const SelectTools *tools, const SelectQuery *query, uint32_t stage, uint32_t n_units, uint64_t *bytes)
 {
