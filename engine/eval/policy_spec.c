@@ -3,6 +3,7 @@
 
 #include "engine/select/presets.h"
 #include "engine/select/selector.h"
+#include "engine/select/wavelength.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,14 +17,24 @@ typedef enum FieldKind {
     FIELD_TOKENS,
     FIELD_COUNT,
     FIELD_REAL,
+    FIELD_POSITIVE,
+    FIELD_FLAG,
     FIELD_LAYERS,
     FIELD_SCAN,
     FIELD_POSITIONS,
+    FIELD_PROFILE,
     FIELD_ROLES
 } FieldKind;
 
 /* Without which a field says nothing. */
-typedef enum FieldNeed { NEEDS_NOTHING, NEEDS_SELECTION, NEEDS_ROLES, NEEDS_GROUPS } FieldNeed;
+typedef enum FieldNeed {
+    NEEDS_NOTHING,
+    NEEDS_SELECTION,
+    NEEDS_WINDOW,
+    NEEDS_RATIO,
+    NEEDS_ROLES,
+    NEEDS_GROUPS
+} FieldNeed;
 
 /* One field, or the same in several places: of all stages, of both kinds of rows. */
 typedef struct Field {
@@ -55,6 +66,13 @@ static const Field fields[] = {
     {"k", FIELD_REAL, AT(wavelength.k_prefill), AT(wavelength.k_decode), false, NEEDS_NOTHING},
     {"k_prefill", FIELD_REAL, AT(wavelength.k_prefill), 0, false, NEEDS_NOTHING},
     {"k_decode", FIELD_REAL, AT(wavelength.k_decode), 0, false, NEEDS_NOTHING},
+    {"k_ratio", FIELD_POSITIVE, AT(wavelength.k_ratio), 0, false, NEEDS_WINDOW},
+    {"profile", FIELD_PROFILE, AT(wavelength.profile), 0, false, NEEDS_RATIO},
+    {"gamma", FIELD_POSITIVE, AT(wavelength.gamma), 0, false, NEEDS_WINDOW},
+    {"linear", FIELD_REAL, AT(wavelength.linear), 0, false, NEEDS_WINDOW},
+    {"floor", FIELD_TOKENS, AT(wavelength.floor), 0, false, NEEDS_WINDOW},
+    {"ceiling", FIELD_TOKENS, AT(wavelength.ceiling), 0, false, NEEDS_WINDOW},
+    {"window_layers", FIELD_FLAG, AT(wavelength.in_window_layers), 0, false, NEEDS_WINDOW},
     {"roles_sink", FIELD_TOKENS, AT(sink), 0, false, NEEDS_ROLES},
     {"roles_recent", FIELD_TOKENS, AT(recent_prefill), AT(recent_decode), false, NEEDS_ROLES},
     {"recent_prefill", FIELD_TOKENS, AT(recent_prefill), 0, false, NEEDS_ROLES},
@@ -65,7 +83,7 @@ static const Field fields[] = {
     {"roles", FIELD_ROLES, 0, 0, false, NEEDS_NOTHING},
 };
 
-_Static_assert(sizeof fields / sizeof *fields <= 32, "a bit of PolicySpec.given each");
+_Static_assert(sizeof fields / sizeof *fields <= 64, "a bit of PolicySpec.given each");
 
 static const char *const scans[] = {[SCAN_BOX] = "box",
                                     [SCAN_CENTER] = "center",
@@ -75,6 +93,8 @@ static const char *const scans[] = {[SCAN_BOX] = "box",
                                     [SCAN_EXACT] = "exact"};
 static const char *const positions[] = {
     [POSITIONS_TRUE] = "true", [POSITIONS_PACKED] = "packed", [POSITIONS_GROUPED] = "grouped"};
+static const char *const profiles[] = {[WAVE_ARITHMETIC] = "arithmetic", [WAVE_GEOMETRIC] = "geometric"};
+static const char *const flags[] = {"off", "on"};
 
 static bool refuse(const char *part, const char *why, Error *error)
 {
@@ -107,23 +127,32 @@ static bool read_choice(const char *part, const char *text, const char *const *n
 static bool read_value(const Field *field, const char *part, const char *text, double *ret_real, uint32_t *ret_count,
                        Error *error)
 {
-    _Static_assert(sizeof(ScanKind) == sizeof(uint32_t) && sizeof(PositionRule) == sizeof(uint32_t), "");
+    _Static_assert(sizeof(ScanKind) == sizeof(uint32_t) && sizeof(PositionRule) == sizeof(uint32_t) &&
+                       sizeof(WaveProfile) == sizeof(uint32_t),
+                   "");
     if (field->kind == FIELD_SCAN) return read_choice(part, text, scans, SCAN_N_KINDS, ret_count, error);
     if (field->kind == FIELD_POSITIONS) return read_choice(part, text, positions, 3, ret_count, error);
+    if (field->kind == FIELD_PROFILE) return read_choice(part, text, profiles, 2, ret_count, error);
+    if (field->kind == FIELD_FLAG) return read_choice(part, text, flags, 2, ret_count, error);
     if (field->kind == FIELD_TOKENS && !strcmp(text, "all")) {
         *ret_count = PLAN_ALL;
         return true;
     }
     if (!read_number(part, text, ret_real, error)) return false;
     *ret_count = (uint32_t)*ret_real;
-    return field->kind == FIELD_REAL || *ret_real == *ret_count || refuse(part, "wants a whole number", error);
+    if (field->kind == FIELD_REAL) return true;
+    if (field->kind == FIELD_POSITIVE) return *ret_real > 0 || refuse(part, "wants a number above 0", error);
+    return *ret_real == *ret_count || refuse(part, "wants a whole number", error);
 }
 
 static void store(const Field *field, size_t offset, double real, uint32_t count, void *at)
 {
     const uint64_t layers = count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX; /* the first so many */
-    if (field->kind == FIELD_REAL)
+    const bool flag = count;
+    if (field->kind == FIELD_REAL || field->kind == FIELD_POSITIVE)
         memcpy((char *)at + offset, &real, sizeof real);
+    else if (field->kind == FIELD_FLAG)
+        memcpy((char *)at + offset, &flag, sizeof flag);
     else if (field->kind == FIELD_LAYERS)
         memcpy((char *)at + offset, &layers, sizeof layers);
     else
@@ -147,19 +176,25 @@ static const Field *find_field(const char *name, size_t n)
     return NULL;
 }
 
-static uint32_t bit_of(const Field *field)
+static uint64_t bit_of(const Field *field)
 {
-    return 1u << (field - fields);
+    return UINT64_C(1) << (field - fields);
 }
 
 /* Fields that change nothing would let two names stand for one policy. */
 static bool check_needs(const PolicySpec *spec, Error *error)
 {
     const AttnPolicy *policy = &spec->policy;
+    const Wavelength *wave = &policy->wavelength;
+    bool has_window = wavelength_cuts(wave, wave->k_prefill) || wavelength_cuts(wave, wave->k_decode);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (!(spec->given & bit_of(&fields[i]))) continue;
         if (fields[i].need == NEEDS_SELECTION && !policy->selection.n_stages)
             return refuse(fields[i].name, "needs a preset that selects", error);
+        if (fields[i].need >= NEEDS_WINDOW && fields[i].need <= NEEDS_RATIO && !has_window)
+            return refuse(fields[i].name, "needs a wavelength window (k)", error);
+        if (fields[i].need == NEEDS_RATIO && (wave->k_ratio == 0 || wave->k_ratio == 1))
+            return refuse(fields[i].name, "needs a k_ratio other than 1", error);
         if (fields[i].need == NEEDS_ROLES && !spec->roles[0]) return refuse(fields[i].name, "needs roles", error);
         if (fields[i].need == NEEDS_GROUPS && policy->positions != POSITIONS_GROUPED)
             return refuse(fields[i].name, "needs positions=grouped", error);

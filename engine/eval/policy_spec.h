@@ -13,7 +13,7 @@ typedef struct PolicySpec {
     char text[POLICY_SPEC_MAX]; /* as it was asked for */
     char roles[64];             /* the file of head roles that it names; "": none */
     const AttnPolicy *preset;   /* that it changes */
-    uint32_t given;             /* bits of the fields that it names */
+    uint64_t given;             /* bits of the fields that it names */
     AttnPolicy policy;          /* its roles are for the caller to find; text is its name */
 } PolicySpec;
 

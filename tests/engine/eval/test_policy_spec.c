@@ -33,6 +33,19 @@ Test(test_policy_spec, fields_change_what_they_name)
     cr_assert_eq(parse("lserve-4k:budget=1024:bypass=2048").policy.selection.bypass, 2048);
 }
 
+/* policy.h has the rule that these numbers are of. */
+Test(test_policy_spec, windows_of_the_whole_family)
+{
+    const char *text =
+        "dense:k_decode=2:k_ratio=8:profile=geometric:gamma=0.5:linear=100:floor=64:ceiling=4096:window_layers=on";
+    const Wavelength wave = parse(text).policy.wavelength, line = parse("dense:linear=500").policy.wavelength;
+    cr_expect(wave.k_prefill == 0 && wave.k_decode == 2 && wave.k_ratio == 8 && wave.profile == WAVE_GEOMETRIC);
+    cr_expect(wave.gamma == 0.5 && wave.linear == 100 && wave.floor == 64 && wave.ceiling == 4096);
+    cr_expect(wave.in_window_layers);
+    cr_expect(line.linear == 500 && line.k_prefill == 0 && !line.in_window_layers && line.profile == WAVE_ARITHMETIC);
+    cr_expect_not(parse("dense:k=2:window_layers=off").policy.wavelength.in_window_layers);
+}
+
 Test(test_policy_spec, what_is_not_known_is_refused)
 {
     static const char *const bad[] = {"",
@@ -62,6 +75,15 @@ Test(test_policy_spec, what_is_not_known_is_refused)
                                       "lserve-4k:recent_prefill=64",
                                       "dense:group=4",
                                       "lserve-4k:near=64",
+                                      "dense:gamma=0.5",
+                                      "dense:linear=0",
+                                      "dense:window_layers=on",
+                                      "dense:k=2:gamma=0",
+                                      "dense:k=2:k_ratio=0",
+                                      "dense:k=2:profile=geometric",
+                                      "dense:k=2:k_ratio=4:profile=round",
+                                      "dense:k=2:window_layers=2",
+                                      "dense:k=2:floor=1.5",
                                       "dense:k=2:k=4"};
     PolicySpec spec;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
