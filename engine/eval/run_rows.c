@@ -18,7 +18,7 @@ typedef struct Walk {
     double *kl, *nll, *dense_nll; /* [n_rows] */
     bool *same_top;               /* [n_rows] */
     double seconds, done;         /* share of the positions that is behind */
-    uint64_t select_bytes;        /* of decoded rows */
+    uint64_t select_bytes;        /* of the rows that were fed last */
 } Walk;
 
 static void compare_row(Walk *walk, uint32_t row, const float *logits)
@@ -67,9 +67,9 @@ static bool feed_fork(Walk *walk, uint32_t policy, RowKind kind, bool is_dense, 
     uint32_t reader = walk->reader[policy];
     if (!ask_fork(engine, walk->seqs[reader], policies[reader].id, policies[policy].id, &fork, error)) return false;
     walk->seconds = 0;
+    uint64_t before = engine_seq_attention(engine, fork, kind).select_bytes;
     bool ok = feed(walk, fork, kind, is_dense, error);
-    /* One that adopted pages begins with nothing, and so does what a fork decodes. */
-    walk->select_bytes = kind == ROWS_DECODE ? engine_seq_attention(engine, fork, kind).select_bytes : 0;
+    walk->select_bytes = engine_seq_attention(engine, fork, kind).select_bytes - before;
     engine_seq_close(engine, fork);
     return ok;
 }

@@ -7,7 +7,7 @@
 typedef struct AttentionStats {
     uint64_t n_queries, n_tokens, n_context; /* keys that they saw, and that there were, added up */
     uint64_t kv_bytes, context_bytes;        /* keys and values read, and those of dense attention; whole sectors */
-    uint64_t select_bytes;                   /* read to select: keys and bounds, probes too */
+    uint64_t select_bytes;                   /* read beside them: to select, by probes, by dense rows of a delta */
     uint64_t n_selections;                   /* lists that were made, in part or in full */
     uint64_t n_refreshes[SELECT_MAX_STAGES]; /* of which this stage was run */
     uint64_t n_estimates;                    /* of missing mass, from probes */

@@ -66,7 +66,7 @@ static void count_dense_rows(const LayerCall *call, uint32_t span)
         for (uint32_t h = 0; h < call->pass->shape->n_kv_heads; h++)
             attention_count(&plans[h], at->first_pos + row, &at->classes[at->heads[h].class_index].pool->layout, 1,
                             &more);
-    select_state_seq(call->selector->state, wave->seqs[span])->stats[ROWS_PREFILL].kv_bytes += more.kv_bytes;
+    select_state_seq(call->selector->state, wave->seqs[span])->stats[ROWS_PREFILL].select_bytes += more.kv_bytes;
 }
 
 bool selector_correct(const LayerCall *call)

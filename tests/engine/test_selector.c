@@ -479,7 +479,8 @@ Test(test_selector, dense_rows_correct_those_beside_them)
     }
     cr_expect_gt(n_sparse, 64);
     cr_expect_gt(n_corrected, 64, "others get what the dense one of their stride lacked");
-    uint64_t more = stats[ONE].kv_bytes - stats[NONE].kv_bytes, some = stats[SIXTEEN].kv_bytes - stats[NONE].kv_bytes;
+    uint64_t more = stats[ONE].select_bytes - stats[NONE].select_bytes,
+             some = stats[SIXTEEN].select_bytes - stats[NONE].select_bytes;
     cr_expect(more > stats[ONE].context_bytes / 2 && more < stats[ONE].context_bytes, "rows that select read all too");
     cr_expect(some > more / 20 && some < more / 14, "every sixteenth: %lu of %lu", some, more);
     cr_expect_eq(stats[ONE].n_queries, stats[NONE].n_queries);

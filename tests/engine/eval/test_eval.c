@@ -110,6 +110,23 @@ Test(test_eval, policies_are_compared_with_dense)
     engine_close(engine);
 }
 
+/* What prompts read to select counts as what decoded rows do: all keys between the ranges for each block of 64. */
+Test(test_eval, prefilled_rows_count_what_selecting_reads)
+{
+    Engine *engine = open_engine();
+    EvalParams params = params_of(engine, "oracle:budget=512:prefill_from=0");
+    params.tasks = NULL;
+    Eval *eval = measured(&params);
+    const Summary *s = eval_report(eval)->summary;
+    const RowsSummary *rows = rows_of(s, "oracle:budget=512:prefill_from=0", "prefill");
+    cr_assert(rows && rows->n == 12);
+    uint64_t block = rows->counts.dense_bytes / rows->n / 2; /* keys, which one row reads densely */
+    cr_expect(rows->counts.select_bytes > 2 * block * 8 / 10 && rows->counts.select_bytes < 4 * block);
+    cr_expect_lt(rows->counts.kv_bytes, rows->counts.dense_bytes / 2);
+    eval_free(eval);
+    engine_close(engine);
+}
+
 /* Lists by exact scores of whole pages hold more of the attention than those of any other page would. */
 Test(test_eval, exact_lists_recall_what_they_can)
 {
