@@ -287,6 +287,72 @@ Test(test_selector, lists_survive_moves_forks_and_passes_given_up)
     }
 }
 
+enum { MAX_POISONED = 4096 };
+
+/* Takes all pages of a class that are free and fills each with what no number is; *ret_bytes of one. */
+static uint32_t take_all(Engine *engine, uint32_t class_id, bool is_open, PageId pages[MAX_POISONED], size_t *ret_bytes)
+{
+    uint32_t n = 0;
+    char *noise = NULL;
+    for (; n < MAX_POISONED && engine_page_new(engine, class_id, is_open, &pages[n], &error); n++) {
+        *ret_bytes = engine_page_bytes(engine, pages[n]);
+        if (!noise) noise = malloc(*ret_bytes);
+        cr_assert_not_null(noise);
+        memset(noise, 0xFF, *ret_bytes);
+        cr_assert(engine_page_write(engine, pages[n], noise, &error), "%s", error.text);
+    }
+    free(noise);
+    cr_assert(n > 2 * N_TOKENS / KV_PAGE_TOKENS && n < MAX_POISONED, "%u pages of class %u", n, class_id);
+    return n;
+}
+
+static void give_back(Engine *engine, const PageId *pages, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        PageSet set;
+        for (int c = 0; c < KV_MAX_CLASSES; c++) set.page[c] = PAGE_NONE;
+        set.page[0] = pages[i];
+        engine_pages_unref(engine, &set);
+    }
+}
+
+/* Every free page of the policy's classes, and its image if it has one, holds nothing but NaNs and open bounds. */
+static void poison(Engine *engine, PolicyId policy)
+{
+    static PageId pages[MAX_POISONED];
+    uint32_t n_classes;
+    const KvClassInfo *classes = engine_policy_classes(engine, policy, &n_classes);
+    for (uint32_t c = 0; c < n_classes; c++)
+        for (int is_open = 0; is_open < 2; is_open++) {
+            size_t bytes = 0;
+            uint32_t n = take_all(engine, classes[c].class_id, is_open, pages, &bytes);
+            give_back(engine, pages, n);
+            uint8_t *held = malloc(bytes);
+            cr_assert(engine_page_new(engine, classes[c].class_id, is_open, pages, &error), "%s", error.text);
+            cr_assert(engine_page_read(engine, pages[0], KV_PAGE_TOKENS, held, &error), "%s", error.text);
+            cr_assert(held[0] == 0xFF && held[bytes - 1] == 0xFF, "a page comes back as it was left");
+            give_back(engine, pages, 1);
+            free(held);
+        }
+}
+
+/* Oracles E1, E2: stale keys, values and bounds of recycled pages are never read. */
+Test(test_selector, poisoned_pages_change_nothing)
+{
+    static const KvType types[] = {KV_F16, KV_INT8};
+    for (uint32_t t = 0; t < 2; t++)
+        for (PolicyId policy = 0; policy < N_POLICIES; policy++) {
+            Engine *engine = open_engine(types[t], 1);
+            Case c = case_open(engine, policy);
+            poison(engine, policy);
+            SeqId seq = engine_rig_seq(engine, policy);
+            expect_next(&c, seq, ROWS_PREFILL, N_PROMPT, 192, "poisoned");
+            expect_next(&c, seq, ROWS_DECODE, N_DECODED, 1, "poisoned");
+            free(c.wanted);
+            engine_close(engine);
+        }
+}
+
 /* With every stage due at every row, what is kept from row to row is not used. */
 Test(test_selector, refreshed_at_every_row_is_without_memory)
 {
