@@ -153,8 +153,10 @@ const AttnPolicy *engine_policy(const Engine *engine, PolicyId policy); /* NULL 
 KvUsage engine_kv_usage(const Engine *engine);
 /* Bytes that a sequence of n tokens takes at most while it is built, images included. */
 uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tokens);
-/* What a sequence lacks of that at most when it goes on to n tokens in passes of max_rows rows. */
-uint64_t engine_seq_missing_bytes(const Engine *engine, SeqId seq, uint32_t n_tokens, uint32_t max_rows);
+/* Adds what a sequence lacks of that at most when it goes on to n tokens in passes of max_rows rows. */
+void engine_seq_add_missing(const Engine *engine, SeqId seq, uint32_t n_tokens, uint32_t max_rows, KvNeed *need);
+/* Is that free now, of each class? */
+bool engine_kv_meets(const Engine *engine, const KvNeed *need);
 /* What it has reserved for the lists of its selection. */
 uint64_t engine_seq_list_bytes(const Engine *engine, SeqId seq);
 

@@ -27,10 +27,15 @@ uint64_t engine_need_bytes(const Engine *engine, PolicyId policy, uint32_t n_tok
     return kv_classes_need_bytes(kv.classes, policy, n_tokens, kv.max_batch_rows);
 }
 
-uint64_t engine_seq_missing_bytes(const Engine *engine, SeqId seq, uint32_t n_tokens, uint32_t max_rows)
+void engine_seq_add_missing(const Engine *engine, SeqId seq, uint32_t n_tokens, uint32_t max_rows, KvNeed *need)
 {
     EngineKv kv = engine_kv(engine);
-    return kv_seq_missing_bytes(kv.seqs, seq, n_tokens, max_rows < kv.max_batch_rows ? max_rows : kv.max_batch_rows);
+    kv_seq_add_missing(kv.seqs, seq, n_tokens, max_rows < kv.max_batch_rows ? max_rows : kv.max_batch_rows, need);
+}
+
+bool engine_kv_meets(const Engine *engine, const KvNeed *need)
+{
+    return kv_memory_meets(engine_kv(engine).memory, need);
 }
 
 uint64_t engine_seq_list_bytes(const Engine *engine, SeqId seq)

@@ -97,13 +97,13 @@ static Sequence *whose_turn(Sched *sched)
 }
 
 /* What it lacks of all its tokens and of n_more, as far as it may say so many; of a window, what a pass writes too. */
-static uint64_t missing_bytes(const Sched *sched, const Sequence *sequence, uint32_t n_more)
+static void add_missing(const Sched *sched, const Sequence *sequence, uint32_t n_more, KvNeed *need)
 {
     const Request *request = sequence->job->request;
     uint32_t n_left = request->n_prompt + request->max_tokens - sequence->n_tokens;
     uint32_t n_rows = sequence_missing(sequence, &sched->tools);
-    return engine_seq_missing_bytes(sched->params.engine, sequence->seq, sequence->n_tokens + min_u32(n_more, n_left),
-                                    n_rows ? n_rows : 1);
+    engine_seq_add_missing(sched->params.engine, sequence->seq, sequence->n_tokens + min_u32(n_more, n_left),
+                           n_rows ? n_rows : 1, need);
 }
 
 /*
@@ -116,11 +116,10 @@ static uint32_t fair_stretch(const Sequence *sequence, uint32_t n_cached)
     return n_again > KV_PAGE_TOKENS ? n_again : KV_PAGE_TOKENS;
 }
 
-/* What has to be free for one to start beside the others that lacks so many bytes: each may say n_more. */
-static uint64_t start_bytes(const Sched *sched, uint64_t missing, uint32_t n_more)
+/* What the others have to find free when one starts beside them: each may say n_more. */
+static void add_running(const Sched *sched, uint32_t n_more, KvNeed *need)
 {
-    for (uint32_t i = 0; i < sched->n_running; i++) missing += missing_bytes(sched, sched->running[i], n_more);
-    return missing;
+    for (uint32_t i = 0; i < sched->n_running; i++) add_missing(sched, sched->running[i], n_more, need);
 }
 
 static uint64_t idle_bytes(const Sched *sched)
@@ -130,18 +129,21 @@ static uint64_t idle_bytes(const Sched *sched)
 
 /*
  * Attached: are there pages for all that it needs beside what the others need? Pages of the cache give way, unless even
- * all of them would not do: who has to wait anyhow takes nothing from those that come back.
+ * all of them would not do: who has to wait anyhow takes nothing from those that come back. That is told by their
+ * bytes, so that they give way in vain where a device lacks pages of one class and they are of another.
  */
-static bool has_memory(Sched *sched, uint64_t missing, uint32_t n_more)
+static bool has_memory(Sched *sched, KvNeed need, uint32_t n_more)
 {
     Engine *engine = sched->params.engine;
     PrefixCache *cache = sched->params.cache;
-    uint64_t need = start_bytes(sched, missing, n_more), idle = idle_bytes(sched);
-    for (;;) {
+    const uint64_t idle = idle_bytes(sched);
+    add_running(sched, n_more, &need);
+    while (!engine_kv_meets(engine, &need)) {
         KvUsage usage = engine_kv_usage(engine);
-        if (usage.used_bytes + need <= usage.total_bytes) return true;
-        if (usage.used_bytes + need > usage.total_bytes + idle || !prefix_cache_evict(cache)) return false;
+        if (usage.used_bytes + need.bytes > usage.total_bytes + idle) return false;
+        if (!cache || !prefix_cache_evict(cache)) return false;
     }
+    return true;
 }
 
 /*
@@ -152,8 +154,9 @@ static bool may_fit(const Sched *sched, const Sequence *sequence)
 {
     if (!sequence->was_refused || sched->n_running == 0) return true;
     KvUsage usage = engine_kv_usage(sched->params.engine);
-    uint64_t need = start_bytes(sched, sequence->refused_bytes, sequence->n_refused_more);
-    return usage.used_bytes + need <= usage.total_bytes + idle_bytes(sched);
+    KvNeed need = {.bytes = sequence->refused_bytes};
+    add_running(sched, sequence->n_refused_more, &need);
+    return usage.used_bytes + need.bytes <= usage.total_bytes + idle_bytes(sched);
 }
 
 /* false: it has to wait, or, as long as it is new, it has failed: a table is full that others hold. */
@@ -166,10 +169,11 @@ static bool start(Sched *sched, Sequence *sequence, Error *error)
     if (!sequence_attach(sequence, &sched->tools, &n_cached, error)) return false;
     /* Alone it fits: that was checked when it was opened. */
     uint32_t n_more = fair_stretch(sequence, n_cached);
-    uint64_t missing = missing_bytes(sched, sequence, n_more);
+    KvNeed missing = {0};
+    add_missing(sched, sequence, n_more, &missing);
     sequence->was_refused = sched->n_running > 0 && !has_memory(sched, missing, n_more);
     if (sequence->was_refused) {
-        sequence->refused_bytes = missing;
+        sequence->refused_bytes = missing.bytes;
         sequence->n_refused_more = n_more;
         sequence_detach(sequence, &sched->tools, false);
         return error_set(error, ERR_BUSY, "too few pages are free");

@@ -91,6 +91,12 @@ typedef struct KvShare {
     uint64_t n_pages, n_images;
 } KvShare;
 
+/* What somebody lacks, of each class of the table: pools of a device do not lend each other pages. */
+typedef struct KvNeed {
+    uint64_t bytes; /* of all, lists included */
+    KvShare of[KV_MAX_PAGE_CLASSES];
+} KvNeed;
+
 /* What a sequence of n tokens takes at most of a policy's c-th class when it was built in passes of max_rows rows. */
 KvShare kv_class_need(const KvClassTable *table, PolicyId policy, uint32_t c, uint32_t n_tokens, uint32_t max_rows);
 /* Bytes that the lists of a sequence of n tokens take at most. */

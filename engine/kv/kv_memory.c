@@ -192,6 +192,16 @@ bool kv_memory_has(const KvMemory *memory, const KvWant *wants, uint32_t n_wants
     return bytes <= memory->budget_bytes - memory->used_bytes;
 }
 
+bool kv_memory_meets(const KvMemory *memory, const KvNeed *need)
+{
+    for (uint32_t i = 0; i < memory->table->n_classes; i++) {
+        const PagePool *pages = &memory->classes[i].pages, *images = &memory->classes[i].images;
+        if (need->of[i].n_pages > pages->n_max - pages->n_used) return false;
+        if (need->of[i].n_images > images->n_max - images->n_used) return false;
+    }
+    return need->bytes <= memory->budget_bytes - memory->used_bytes;
+}
+
 /* Gives the memory of one free page back; false: the pool has none that is warm. */
 static bool cool_one(KvMemory *memory, PagePool *pool)
 {

@@ -24,6 +24,8 @@ typedef struct KvWant {
 } KvWant;
 /* Is all of it there at once, and so many bytes beside it? Each class comes once. */
 bool kv_memory_has(const KvMemory *memory, const KvWant *wants, uint32_t n_wants, uint64_t beside_bytes);
+/* The same of what several lack together. */
+bool kv_memory_meets(const KvMemory *memory, const KvNeed *need);
 /* Memory beside the pages, out of the same budget: kv_memory_has has said that it is there; it is given back. */
 void kv_memory_charge(KvMemory *memory, uint64_t bytes);
 void kv_memory_discharge(KvMemory *memory, uint64_t bytes);

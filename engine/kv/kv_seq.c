@@ -293,19 +293,21 @@ static uint64_t n_missing(uint64_t need, uint64_t held)
     return need > held ? need - held : 0;
 }
 
-uint64_t kv_seq_missing_bytes(const KvSeqs *seqs, SeqId id, uint32_t n_tokens, uint32_t max_rows)
+void kv_seq_add_missing(const KvSeqs *seqs, SeqId id, uint32_t n_tokens, uint32_t max_rows, KvNeed *need)
 {
     const KvSeq *seq = peek_at(seqs, id);
     const KvClassTable *table = seqs->params.classes;
     const KvPolicyMap *map = map_of(seqs, seq);
-    uint64_t bytes = more_lists(seqs, seq, n_tokens);
+    need->bytes += more_lists(seqs, seq, n_tokens);
     for (uint32_t c = 0; c < map->n_classes; c++) {
         const KvClass *class = &table->classes[map->classes[c].class_id];
-        KvShare need = kv_class_need(table, seq->policy, c, n_tokens, max_rows), held = count_held(seqs, id, c);
-        bytes += n_missing(need.n_pages, held.n_pages) * class->page_bytes;
-        bytes += n_missing(need.n_images, held.n_images) * class->image_bytes;
+        KvShare whole = kv_class_need(table, seq->policy, c, n_tokens, max_rows), held = count_held(seqs, id, c);
+        KvShare more = {n_missing(whole.n_pages, held.n_pages), n_missing(whole.n_images, held.n_images)};
+        KvShare *sum = &need->of[map->classes[c].class_id];
+        sum->n_pages += more.n_pages;
+        sum->n_images += more.n_images;
+        need->bytes += more.n_pages * class->page_bytes + more.n_images * class->image_bytes;
     }
-    return bytes;
 }
 
 static void copy_shared(KvSeqs *seqs, SeqId id, uint32_t class, uint32_t end)

@@ -31,10 +31,10 @@ PolicyId kv_seq_policy(const KvSeqs *seqs, SeqId seq);
 /* ERR_BUSY: too few pages are free; ERR_CONTEXT_LENGTH. */
 LW_CHECK bool kv_seq_reserve(KvSeqs *seqs, SeqId seq, uint32_t n_tokens, Error *error);
 /*
- * Bytes that it lacks at most, images and lists included, when it goes on to n tokens in passes of max_rows rows. Pages
+ * Adds what it lacks at most, images and lists included, when it goes on to n tokens in passes of max_rows rows. Pages
  * that are reserved are there; one that is written next and has other owners is not.
  */
-uint64_t kv_seq_missing_bytes(const KvSeqs *seqs, SeqId seq, uint32_t n_tokens, uint32_t max_rows);
+void kv_seq_add_missing(const KvSeqs *seqs, SeqId seq, uint32_t n_tokens, uint32_t max_rows, KvNeed *need);
 /* What has been reserved for its lists: of those that it holds by a fork or an adoption nothing yet. */
 uint64_t kv_seq_list_bytes(const KvSeqs *seqs, SeqId seq);
 /* Are the pages of the next n tokens there, and nobody else's? */

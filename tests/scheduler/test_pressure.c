@@ -543,3 +543,28 @@ Test(pressure, who_reads_on_behind_a_cached_prefix_does_not_start_in_vain)
         }
     }
 }
+
+/*
+ * Of streaming heads a long sequence holds nearly all pages that see everything and few of the windows' pages, which a
+ * device has in pools of their own: bytes are free, but not those that the next one needs. It waits for them.
+ */
+Test(pressure, pages_of_another_class_are_no_room)
+{
+    for (PolicyId policy = 1; policy < 3; policy++)
+        for (int with_cache = 0; with_cache < 2; with_cache++) {
+            RigParams params = tight(1000);
+            params.engine.context = 4096;
+            params.engine.max_batch_rows = params.prefill_chunk = 1024;
+            params.engine.pool_tokens = 3000;
+            params.cache = with_cache;
+            Rig *rig = rig_open(&params);
+            rig_submit(rig, request_for(1, 2600, 100, policy));
+            while (rig->recorder.requests[1].choices[0].n_tokens == 0) (void)sched_step(rig->sched);
+            for (RequestId id = 2; id <= 4; id++) rig_submit(rig, request_for(id, 600, 30, policy));
+            cr_assert_eq(rig_run(rig), SCHED_IDLE);
+            for (RequestId id = 1; id <= 4; id++)
+                cr_assert_eq(rig->recorder.requests[id].n_done, 1, "%s", rig->recorder.requests[id].error.text);
+            cr_assert_leq(rig->recorder.stats.preempted, 4, "%llu", (unsigned long long)rig->recorder.stats.preempted);
+            rig_free(rig);
+        }
+}

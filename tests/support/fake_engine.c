@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/kv/kv_budget.h"
 #include "tests/support/fake_engine_impl.h"
 #include "tests/support/tiny_model.h"
 #include "tests/support/tiny_vocab.h"
@@ -53,6 +54,16 @@ static void set_defaults(FakeEngineParams *p)
     }
 }
 
+static void open_pools(Engine *engine)
+{
+    Error error;
+    const FakeEngineParams *p = &engine->params;
+    KvShare shares[KV_MAX_PAGE_CLASSES];
+    const KvBudget budget = {&engine->classes, p->n_policies, p->max_batch_rows, 1, p->max_sequences};
+    (void)kv_budget_need(&budget, p->pool_tokens, 1, shares);
+    if (!kv_memory_new_on(device_host(), &engine->classes, shares, &engine->memory, &error)) abort();
+}
+
 static void open_pages(Engine *engine)
 {
     Error error;
@@ -71,7 +82,10 @@ static void open_pages(Engine *engine)
     if (!p->kv_bytes)
         p->kv_bytes = p->max_sequences * kv_classes_need_bytes(&engine->classes, 0, p->context, p->max_batch_rows);
     const KvSeqsParams seqs = {.classes = &engine->classes, .context = p->context, .max_sequences = p->max_sequences};
-    if (!kv_memory_new(&engine->classes, p->kv_bytes, &engine->memory, &error)) abort();
+    if (p->pool_tokens)
+        open_pools(engine);
+    else if (!kv_memory_new(&engine->classes, p->kv_bytes, &engine->memory, &error))
+        abort();
     KvSeqsParams with_memory = seqs;
     with_memory.memory = engine->memory;
     if (!kv_seqs_new(&with_memory, &engine->seqs, &error)) abort();

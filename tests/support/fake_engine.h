@@ -14,6 +14,7 @@ typedef struct FakeEngineParams {
     /* 0: 4096, 64, 64, 64, 4, 1, enough for max_sequences full contexts */
     uint32_t context, max_batch_rows, max_logit_rows, max_sequences, max_passes, n_layers;
     uint64_t kv_bytes;
+    uint32_t pool_tokens;       /* each class has a pool of its own, as on a device, for a context of so many tokens */
     const char *kv_types;       /* as in kv_types_parse; NULL: f16 */
     const AttnPolicy *policies; /* [n_policies]; NULL: dense alone */
     uint32_t n_policies;
