@@ -24,9 +24,13 @@ typedef struct Making {
     uint32_t n_keys, n_used, n_needles;
 } Making;
 
+/* Bits, in the order of the table of knobs. */
+enum { DIGITS = 1, DISTRACTORS = 2, HOPS = 4 };
+
 struct TaskKind {
     const char *name;
     TaskKnobs defaults;
+    uint32_t lacks; /* knobs that would change nothing */
     const char *instruction;
     DraftFiller filler;
     uint32_t n_keys; /* that it can tell apart */
@@ -210,30 +214,35 @@ enum { N_NAMES = 64 * 64, N_PAIRS = 64 * 88, N_FACTS = 40 };
 static const TaskKind kinds[] = {
     {"passkey",
      {.digits = 5, .repeats = 2, .near = 1},
+     DISTRACTORS | HOPS,
      "Remember the numbers that are hidden in the text.\n",
      words_noise,
      N_FACTS,
      add_passkey},
     {"kv",
      {.digits = 5, .repeats = 2, .needles = 10, .near = 1},
+     HOPS,
      "Each line is a name and its number.\n",
      words_noise,
      N_PAIRS,
      add_records},
     {"multikey",
      {.digits = 5, .repeats = 2, .needles = 10, .near = 1},
+     HOPS,
      "Secret numbers are hidden in the text.\n",
      words_prose,
      N_PAIRS,
      add_multikey},
     {"variables",
      {.digits = 5, .hops = 1, .repeats = 2, .needles = 5, .near = 1},
+     DISTRACTORS,
      "Names stand for numbers, or for other names.\n",
      words_noise,
      N_PAIRS,
      add_variables},
     {"words",
      {.digits = 1, .repeats = 6, .needles = 10},
+     DIGITS | HOPS,
      "The text says what people like.\n",
      words_prose,
      N_NAMES,
@@ -260,8 +269,8 @@ static const TaskKind *find_kind(const char *name, size_t n)
     return NULL;
 }
 
-/* One "KNOB=N" of n bytes. */
-static bool parse_knob(const char *text, size_t n, TaskKnobs *out, Error *error)
+/* One "KNOB=N" of n bytes; given has a bit for each that came before. */
+static bool parse_knob(const char *text, size_t n, TaskSpec *spec, uint32_t *given, Error *error)
 {
     const char *equals = memchr(text, '=', n);
     size_t n_name = equals ? (size_t)(equals - text) : n;
@@ -269,12 +278,17 @@ static bool parse_knob(const char *text, size_t n, TaskKnobs *out, Error *error)
         if (strlen(knobs[i].name) != n_name || memcmp(knobs[i].name, text, n_name)) continue;
         uint64_t value = 0;
         size_t at = n_name + 1;
+        if (spec->kind->lacks >> i & 1)
+            return error_set_param(error, ERR_INVALID, "tasks", "'%.*s': %s has no %s", (int)n, text, spec->kind->name,
+                                   knobs[i].name);
+        if (*given >> i & 1) return error_set_param(error, ERR_INVALID, "tasks", "'%.*s' comes twice", (int)n, text);
+        *given |= 1u << i;
         for (; at < n && text[at] >= '0' && text[at] <= '9' && value <= knobs[i].max; at++)
             value = value * 10 + (uint64_t)(text[at] - '0');
         if (at < n || n_name + 1 == n || value < knobs[i].min || value > knobs[i].max)
             return error_set_param(error, ERR_INVALID, "tasks", "'%.*s': %s is a number from %u to %u", (int)n, text,
                                    knobs[i].name, knobs[i].min, knobs[i].max);
-        *(uint32_t *)((char *)out + knobs[i].offset) = (uint32_t)value;
+        *(uint32_t *)((char *)&spec->knobs + knobs[i].offset) = (uint32_t)value;
         return true;
     }
     return error_set_param(error, ERR_INVALID, "tasks",
@@ -292,10 +306,11 @@ bool task_parse(const char *text, size_t n, TaskSpec *ret_spec, Error *error)
         return error_set_param(error, ERR_INVALID, "tasks", "'%.*s' is none of passkey, kv, multikey, variables, words",
                                (int)n, text);
     TaskSpec spec = {.kind = kind, .knobs = kind->defaults};
+    uint32_t given = 0;
     memcpy(spec.text, text, n);
     for (const char *at = colon, *next; at; at = next) {
         next = memchr(at + 1, ':', (size_t)(end - at - 1));
-        if (!parse_knob(at + 1, (size_t)((next ? next : end) - at - 1), &spec.knobs, error)) return false;
+        if (!parse_knob(at + 1, (size_t)((next ? next : end) - at - 1), &spec, &given, error)) return false;
     }
     *ret_spec = spec;
     return true;

@@ -178,7 +178,15 @@ Test(test_tasks, what_cannot_be_is_refused)
                                       "passkey:size=3",
                                       "kv:near=2",
                                       "words:repeats=99999999999999999999",
-                                      "kv:digits=1:"};
+                                      "kv:digits=1:",
+                                      "kv:digits=1:digits=2",
+                                      "passkey:distractors=3",
+                                      "passkey:hops=1",
+                                      "kv:hops=1",
+                                      "multikey:hops=0",
+                                      "variables:distractors=1",
+                                      "words:digits=3",
+                                      "words:hops=1"};
     TaskSpec spec;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         error = (Error){0};
