@@ -45,6 +45,7 @@ typedef enum {
     L_SEND,  /* pushed: the engine is to be woken */
     L_DRAIN, /* polls until there is nothing */
     L_SEEN,  /* popped an event: was the engine waiting for the room? */
+    L_WAKE,  /* it was, and is to be woken */
     L_JOIN,  /* stop was sent */
     L_REST,  /* the thread is gone: polls the rest */
     L_OVER
@@ -371,8 +372,11 @@ static bool move_loop(Machine *m, State *s, int choice)
         s->loop = pop_event(m, s) ? L_SEEN : L_IDLE;
         return true;
     case L_SEEN:
-        if (s->is_stalled) s->is_woken = true;
+        s->loop = s->is_stalled ? L_WAKE : L_DRAIN;
         s->is_stalled = false;
+        return true;
+    case L_WAKE:
+        s->is_woken = true;
         s->loop = L_DRAIN;
         return true;
     case L_JOIN:
