@@ -33,8 +33,8 @@ typedef struct WorkerParams {
 LW_CHECK bool worker_start(const WorkerParams *params, Worker **ret_worker, Error *error);
 /*
  * Takes the request on success; else it is still the caller's. ERR_BUSY: worker_stop was called, or, with param
- * "max_queue" or "max_queue_tokens", too much waits already. What waits has not started; while the engine has room for
- * more, so many may come as it takes at once.
+ * "max_queue" or "max_queue_tokens", too much waits already. What waits has not started. While the engine has room for
+ * more, so many may come beside max_queue as it takes at once; their tokens count until it has.
  */
 LW_CHECK bool worker_submit(Worker *worker, Request *request, Error *error);
 /* What may wait from now on; max_queue is cut to that of the params. */

@@ -248,7 +248,7 @@ static void on_loaded(uv_work_t *work, int status)
         .max_queue_tokens = serve->config.max_queue_tokens,
         .max_batch = min_u32(config->max_batch, config->max_batch_tokens),
         .max_passes = MAX_PASSES,
-        .prefill_chunk = config->prefill_chunk,
+        .prefill_chunk = min_u32(config->prefill_chunk, config->max_batch_tokens), /* its batches may have more rows */
         .max_stall_ms = serve->config.max_stall_ms,
         .max_swap_bytes = serve->config.swap_memory,
         .schedule = serve->config.schedule,

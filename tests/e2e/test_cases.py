@@ -310,6 +310,18 @@ def test_progress_and_cache_are_told(smollm2):
     assert frames[-1]["longwave"]["cache"]["matched"] == 0
 
 
+def test_no_pass_has_more_rows_than_asked_for(tiny_path):
+    """Fewer than the blocks that selecting prompts are read in."""
+    server = longwave_server.Server(tiny_path, "--max-batch-tokens", "16", "--max-stall-ms", "60000")
+    try:
+        fields = {"prompt": [300 + i % 50 for i in range(200)], "max_tokens": 1, "longwave": {"progress": True}}
+        steps = [frame["longwave"]["progress"]["processed"] for frame in server.frames(COMPLETIONS, fields)
+                 if "progress" in frame.get("longwave", {})]
+        assert steps[-1] == 200 and max(b - a for a, b in zip([0, *steps], steps)) == 16
+    finally:
+        assert server.stop() == 0
+
+
 # 24: one word again and again, over keys of few bits. This model goes on with a digit, here as in llama.cpp.
 
 def again_and_again(kv_type):
