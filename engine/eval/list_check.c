@@ -190,7 +190,7 @@ static bool score_pages(const ListCheck *check, const Sample *sample, uint32_t k
     const SelectJob *job = &sample->job;
     uint32_t group = shape->n_heads / shape->n_kv_heads;
     uint32_t *units = malloc((job->n_pages + 1) * sizeof *units);
-    void *scratch = malloc(scan_scratch_bytes(1, 1, group, shape->head_dim, (job->n_pages + 1) * KV_PAGE_TOKENS));
+    void *scratch = malloc(scan_scratch_bytes(1, 1, group, shape->head_dim));
     for (uint32_t i = 0; units && i < job->n_pages; i++) units[i] = (job->first_page + i) * KV_PAGE_SECTORS;
     const ScanParams scan = {.q = sample->q + (size_t)kv_head * group * shape->head_dim,
                              .n_rows = 1,

@@ -22,10 +22,9 @@ static void lay_out(Selector *selector, Carver *carver)
     tools->indices = carve(carver, sectors, sizeof *tools->indices);
     tools->top_scratch = carve(carver, sectors, sizeof *tools->top_scratch);
     tools->scores = carve(carver, sectors, sizeof *tools->scores);
-    tools->scan_scratch = carve(carver,
-                                scan_scratch_bytes(p->n_threads, KV_PAGE_TOKENS, shape->n_heads / shape->n_kv_heads,
-                                                   shape->head_dim, p->context),
-                                1);
+    tools->scan_scratch =
+        carve(carver,
+              scan_scratch_bytes(p->n_threads, KV_PAGE_TOKENS, shape->n_heads / shape->n_kv_heads, shape->head_dim), 1);
     tools->slash_scratch = carve(
         carver,
         vertical_slash_scratch_bytes(shape->n_heads / shape->n_kv_heads, shape->head_dim, selector->max_sectors), 1);

@@ -54,8 +54,8 @@ typedef struct ScanParams {
     void *scratch; /* scan_scratch_bytes */
 } ScanParams;
 
-size_t scan_scratch_bytes(uint32_t n_workers, uint32_t max_rows, uint32_t max_group, uint32_t k_dim,
-                          uint32_t max_context);
+/* max_rows: of a block, before they are averaged. */
+size_t scan_scratch_bytes(uint32_t n_workers, uint32_t max_rows, uint32_t max_group, uint32_t k_dim);
 /* Bytes of keys and of bounds that a call reads; of a descent, which looks at some keys only, at most. */
 uint64_t scan_read_bytes(const ScanParams *params);
 /* Channels that scores by bounds take at true positions, of a head of k_dim. */

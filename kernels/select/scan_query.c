@@ -116,10 +116,8 @@ static size_t worker_floats(size_t n, uint32_t group, uint32_t k_dim)
     return key_floats(k_dim) + 2 * query_floats(n, group, k_dim) + SCAN_MEMO_SECTORS * group * KV_SECTOR_TOKENS;
 }
 
-size_t scan_scratch_bytes(uint32_t n_workers, uint32_t max_rows, uint32_t max_group, uint32_t k_dim,
-                          uint32_t max_context)
+size_t scan_scratch_bytes(uint32_t n_workers, uint32_t max_rows, uint32_t max_group, uint32_t k_dim)
 {
-    (void)max_context;
     size_t floats = query_floats(max_rows, max_group, k_dim) + n_workers * worker_floats(max_rows, max_group, k_dim);
     return floats * sizeof(float) + SCRATCH_ALIGN;
 }

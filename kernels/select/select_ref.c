@@ -21,7 +21,7 @@ static size_t words_bytes(uint32_t max_pages)
 
 size_t select_ref_scratch_bytes(uint32_t group, uint32_t k_dim, uint32_t max_pages)
 {
-    return 4 * words_bytes(max_pages) + scan_scratch_bytes(1, 1, group, k_dim, max_pages * KV_PAGE_TOKENS);
+    return 4 * words_bytes(max_pages) + scan_scratch_bytes(1, 1, group, k_dim);
 }
 
 static RefScratch scratch_at(const SelectParams *params)

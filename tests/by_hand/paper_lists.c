@@ -141,7 +141,7 @@ static uint32_t scan_stage(const Layer *layer, const Method *method, uint32_t nu
                        .unit_sectors = stage->unit_tokens / KV_SECTOR_TOKENS,
                        .turns = &layer->turns,
                        .scores = scores,
-                       .scratch = must(malloc(scan_scratch_bytes(1, 1, group, input->dim, input->n_keys)))};
+                       .scratch = must(malloc(scan_scratch_bytes(1, 1, group, input->dim)))};
     if (!scan_ref(&scan)) die("a scan was refused");
     n = top_k(scores, n, keep, scratch, best);
     for (uint32_t i = 0; i < n; i++) units[i] = units[best[i]];

@@ -98,7 +98,7 @@ static void same_as_stages(const AttnPlan *plan, uint32_t layer, uint32_t kv_hea
     static float scores[SECTORS];
     SelectTools tools = {.kernels = kernels_ref(), .units = units, .indices = indices, .top_scratch = top};
     tools.scores = scores;
-    tools.scan_scratch = malloc(scan_scratch_bytes(1, 1, GROUP, DIM, TOKENS));
+    tools.scan_scratch = malloc(scan_scratch_bytes(1, 1, GROUP, DIM));
     const SelectQuery query = {.selection = &policy.selection,
                                .layer = layer,
                                .n_layers = LAYERS,

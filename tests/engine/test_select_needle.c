@@ -36,7 +36,7 @@ static Field *field_new(void)
                                  .indices = field->indices,
                                  .top_scratch = field->scratch,
                                  .scores = field->scores,
-                                 .scan_scratch = malloc(scan_scratch_bytes(1, 1, 2, K_DIM, TOKENS)),
+                                 .scan_scratch = malloc(scan_scratch_bytes(1, 1, 2, K_DIM)),
                                  .scale = 0.125f};
     cr_assert_not_null(field->tools.scan_scratch);
     return field;

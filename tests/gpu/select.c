@@ -29,7 +29,7 @@ static void score_pages(const Rig *rig, uint32_t s, uint32_t h, float *ret_score
     const RigShape *shape = &rig->shape;
     const SelectJob *job = &shape->seqs[s].job;
     uint32_t *units = must(malloc((job->n_pages + 1) * sizeof *units));
-    void *scratch = must(malloc(scan_scratch_bytes(1, 1, shape->group, shape->dim, RIG_MAX_TOKENS)));
+    void *scratch = must(malloc(scan_scratch_bytes(1, 1, shape->group, shape->dim)));
     for (uint32_t i = 0; i < job->n_pages; i++) units[i] = (job->first_page + i) * KV_PAGE_SECTORS;
     ScanParams scan = {.q = rig->q + ((size_t)s * shape->n_kv_heads + h) * shape->group * shape->dim,
                        .n_rows = 1,

@@ -52,7 +52,7 @@ static void run(const KernelTable *table, ScanParams params, const uint32_t *uni
     params.units = units;
     params.n_units = n;
     params.scores = ret;
-    params.scratch = malloc(scan_scratch_bytes(n_workers, params.n_rows, params.group, params.k_dim, 1 << 20));
+    params.scratch = malloc(scan_scratch_bytes(n_workers, params.n_rows, params.group, params.k_dim));
     cr_assert_not_null(params.scratch);
     cr_assert(table->scan(&params, stream));
     free(params.scratch);

@@ -190,7 +190,7 @@ static Study *new_study(void)
     study->pool.base = must(malloc(study->pool.page_bytes * N_PAGES));
     for (uint32_t i = 0; i < N_PAGES; i++) study->numbers[i] = i;
     study->pages = (KvPages){.pool = &study->pool, .pages = study->numbers};
-    study->scratch = must(malloc(scan_scratch_bytes(1, 1, HEADS, DIM, N)));
+    study->scratch = must(malloc(scan_scratch_bytes(1, 1, HEADS, DIM)));
     return study;
 }
 
