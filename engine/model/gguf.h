@@ -88,7 +88,6 @@ const GgufTensor *gguf_tensor(const Gguf *gguf, const char *name); /* NULL: abse
  * when the key is absent, and fail only when it is there and wrong.
  */
 LW_CHECK bool gguf_get_u32(const Gguf *gguf, const char *key, uint32_t *value, Error *error);
-LW_CHECK bool gguf_get_f32(const Gguf *gguf, const char *key, float *value, Error *error);
 LW_CHECK bool gguf_get_string(const Gguf *gguf, const char *key, GgufString *value, Error *error);
 LW_CHECK bool gguf_opt_u32(const Gguf *gguf, const char *key, uint32_t *value, Error *error);
 LW_CHECK bool gguf_opt_f32(const Gguf *gguf, const char *key, float *value, Error *error);

@@ -122,12 +122,6 @@ bool gguf_get_u32(const Gguf *gguf, const char *key, uint32_t *value, Error *err
     return kv ? gguf_kv_read_u32(gguf_path(gguf), kv, key, value, error) : fail_missing(gguf, key, error);
 }
 
-bool gguf_get_f32(const Gguf *gguf, const char *key, float *value, Error *error)
-{
-    const GgufKv *kv = gguf_find(gguf, key);
-    return kv ? read_f32(gguf, kv, key, value, error) : fail_missing(gguf, key, error);
-}
-
 bool gguf_get_string(const Gguf *gguf, const char *key, GgufString *value, Error *error)
 {
     const GgufKv *kv = gguf_find(gguf, key);
