@@ -112,10 +112,10 @@ static void lay_out(Engine *engine, Carver *host, Carver *device)
     }
     engine->seq_pass = carve(host, p->max_sequences, sizeof *engine->seq_pass);
     lay_out_step(engine, device);
-    engine->piece_spans = carve(host, p->max_sequences, sizeof *engine->piece_spans);
-    engine->spans = carve(host, p->max_sequences, sizeof *engine->spans);
+    engine->piece_spans = carve(host, engine_piece_spans(engine), sizeof *engine->piece_spans);
+    engine->spans = carve(host, engine_piece_spans(engine), sizeof *engine->spans);
     engine->span_plans = carve(host, p->max_sequences, sizeof *engine->span_plans);
-    engine->span_seqs = carve(host, p->max_sequences, sizeof *engine->span_seqs);
+    engine->span_seqs = carve(host, engine_piece_spans(engine), sizeof *engine->span_seqs);
     engine->hidden = carve(device, (size_t)p->max_logit_rows * s->n_embd, sizeof(float));
     engine->logits = carve(device, (size_t)p->max_logit_rows * s->n_vocab, sizeof(float));
 }

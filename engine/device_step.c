@@ -2,20 +2,25 @@
 #include "engine/device_step.h"
 
 #include "engine/device_logits.h"
+#include "engine/device_packet.h"
+#include "engine/device_plans.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 256, SPLIT_SPAN_ROWS = 16, SPLIT_ROWS_MORE = 64, RUNS_TO_NEXT_TRY = 256 };
+enum { SPLIT_SPAN_ROWS = 16, SPLIT_ROWS_MORE = 64, RUNS_TO_NEXT_TRY = 256 };
 
 /*
- * Kinds of steps; a graph for each. By what is known of the longest context (KvLaunch.most_keys); those whose rows
- * select; and of one row also those with the same layers due, which come round again: others need no launch for that.
+ * Kinds of steps; a graph for each. By what is known of the longest context (KvLaunch.most_keys); those with bands
+ * (KvLaunch.has_bands); those whose rows select, with bands and without; and of one row without also those with the same
+ * layers due, which come round again: others need no launch for that.
  */
 static const uint32_t reaches[] = {256, 2048, 0};
 enum {
     KIND_ALL = sizeof reaches / sizeof *reaches - 1,
+    KIND_BANDS,
     KIND_SELECTED,
+    KIND_SELECTED_BANDS,
     KIND_DUE, /* the first of N_DUE */
     N_DUE = 16,
     N_KINDS = KIND_DUE + N_DUE,
@@ -36,14 +41,14 @@ struct DeviceStep {
     char *memory;
     uint64_t bytes;
     char *place;     /* [packet_bytes] */
-    AttnPlan *plans; /* as engine->plans */
-    KvHead *heads;   /* [POLICY_MAX_SLOTS, n_layers, n_kv_heads] */
+    DevicePlans plans;
     Pass pass;       /* of steps: its rows */
     uint32_t max_rows;
     uint32_t types; /* of all classes, as KvLaunch has them */
     DeviceGraph *graphs[N_KINDS][N_SIZES];
     /* Until a graph is made: one sets up what a first launch does, more after a failure. */
     uint32_t plain_runs[N_KINDS][N_SIZES];
+    AttnPlan *looked;      /* [engine_piece_spans, n_kv_heads] of the host, for who looks at a layer */
     const DigestAsk *asks; /* of the step that ran last, in its place */
     uint64_t due_layers;   /* Piece.due_layers of the packet that was put together last */
     uint64_t due[N_DUE];   /* [n_due] the same of each kind */
@@ -52,40 +57,9 @@ struct DeviceStep {
 
 /* ---- the packet ---- */
 
-/* What a packet is of. */
-typedef struct PacketShape {
-    size_t n_rows, n_spans, n_layers;
-    size_t n_plans; /* of one span, where spans select: plans of their own; 0: none does */
-    size_t n_asks;
-} PacketShape;
-
-/*
- * Where its parts begin; ids come first. Views: [n_spans, KV_MAX_CLASSES]; spans and jobs: [n_layers, n_spans]; plans:
- * [n_spans, n_plans]; asks: [n_asks].
- */
-typedef struct Packet {
-    size_t positions, views, spans, jobs, plans, asks, bytes;
-    size_t n_plans;
-} Packet;
-
-static size_t aligned(size_t n)
+static uint32_t least(uint32_t a, uint32_t b)
 {
-    return (n + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-static Packet packet_of(PacketShape shape)
-{
-    Packet at = {.n_plans = shape.n_plans};
-    at.positions = aligned(shape.n_rows * sizeof(uint32_t));
-    at.views = at.positions + aligned(shape.n_rows * sizeof(uint32_t));
-    at.spans = at.views + aligned(shape.n_spans * KV_MAX_CLASSES * sizeof(KvPages));
-    at.asks = aligned(at.spans + shape.n_layers * shape.n_spans * sizeof(KvSpan));
-    at.jobs = at.bytes = at.asks + shape.n_asks * sizeof(DigestAsk);
-    if (!shape.n_plans) return at;
-    at.jobs = aligned(at.bytes);
-    at.plans = at.jobs + aligned(shape.n_layers * shape.n_spans * sizeof(SelectJob));
-    at.bytes = at.plans + shape.n_spans * shape.n_plans * sizeof(AttnPlan);
-    return at;
+    return a < b ? a : b;
 }
 
 /* A packet that the device does not read any more; NULL: the device failed. */
@@ -105,10 +79,15 @@ static bool packet_send(Engine *engine, const char *packet, size_t bytes)
     return device_copy(engine->device, step->place, packet, bytes) && engine->device->ops->fence(engine->device, i);
 }
 
+static uint32_t slot_of(const Engine *engine, SeqId seq)
+{
+    return policy_slot(kv_seq_policy(engine->seqs, seq));
+}
+
 /* What the row of a piece's span, its only one, has to do with selection. */
 static SelectRow row_of(const Engine *engine, const PieceSpan *span)
 {
-    uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, span->seq));
+    uint32_t slot = slot_of(engine, span->seq);
     return (SelectRow){.seq = span->seq,
                        .position = span->first_pos,
                        .policy = &engine->policies[slot].policy,
@@ -157,7 +136,10 @@ static void put_plans(Engine *engine, char *packet, const Packet *at, const Pack
     for (uint32_t i_layer = 0; i_layer < range->n_layers; i_layer++) {
         uint32_t layer = range->first_layer + i_layer;
         SelectJob *job = &jobs[(size_t)i_layer * range->n_padded + i];
-        selector_plan_row(engine->selector, &row, layer, plans + (size_t)i_layer * engine->shape.n_kv_heads, job);
+        AttnPlan *own = plans + (size_t)i_layer * engine->shape.n_kv_heads;
+        selector_plan_row(engine->selector, &row, layer, own, job);
+        for (uint32_t h = 0; h < engine->shape.n_kv_heads; h++)
+            own[h].bands = device_plans_bands(engine, &engine->step->plans, slot_of(engine, row.seq), own[h].bands);
         if (layer < 64 && job->n_keep) engine->step->due_layers |= UINT64_C(1) << layer;
     }
 }
@@ -168,8 +150,8 @@ static bool put_spans(Engine *engine, char *packet, const Packet *at, uint32_t n
     DeviceStep *step = engine->step;
     step->due_layers = 0;
     const uint32_t n_padded = range->n_padded, first_layer = range->first_layer, n_layers = range->n_layers;
-    size_t n_kv_heads = engine->shape.n_kv_heads, n_heads = engine->shape.n_layers * n_kv_heads;
-    const AttnPlan *device_plans = (const AttnPlan *)(void *)(step->place + at->plans);
+    size_t n_kv_heads = engine->shape.n_kv_heads;
+    const AttnPlan *own_plans = (const AttnPlan *)(void *)(step->place + at->plans);
     KvPages *views = (KvPages *)(void *)(packet + at->views);
     const KvPages *device_views = (const KvPages *)(void *)(step->place + at->views);
     KvSpan *spans = (KvSpan *)(void *)(packet + at->spans);
@@ -178,18 +160,18 @@ static bool put_spans(Engine *engine, char *packet, const Packet *at, uint32_t n
     for (uint32_t i = 0; i < n_spans; i++) {
         const PieceSpan *from = &engine->piece_spans[i];
         if (from->seq == SEQ_NONE) continue;
-        uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, from->seq));
+        const uint32_t slot = slot_of(engine, from->seq);
         if (!kv_seq_device_views(engine->seqs, from->seq, views + (size_t)i * KV_MAX_CLASSES)) return false;
         KvSpan span = {.classes = device_views + (size_t)i * KV_MAX_CLASSES,
-                       .heads = step->heads + slot * n_heads + first_layer * n_kv_heads,
-                       .plans = step->plans + (slot * N_ROW_KINDS + from->kind) * n_heads + first_layer * n_kv_heads,
+                       .heads = device_plans_heads(engine, &step->plans, slot) + first_layer * n_kv_heads,
+                       .plans = device_plans_of(engine, &step->plans, from) + first_layer * n_kv_heads,
                        .first_row = from->first_row,
                        .n_rows = from->n_rows,
                        .first_pos = from->first_pos,
                        .is_split = from->is_split};
         if (at->n_plans && span_selects(engine, from)) {
             put_plans(engine, packet, at, range, i);
-            span.plans = device_plans + i * at->n_plans;
+            span.plans = own_plans + i * at->n_plans;
         }
         for (uint32_t layer = 0; layer < n_layers; layer++) {
             spans[(size_t)layer * n_padded + i] = span;
@@ -233,6 +215,7 @@ static KvLaunch choose_split(Engine *engine, uint32_t n_spans)
         PieceSpan *span = &engine->piece_spans[i];
         span->is_split =
             launch.is_deterministic ? span->kind == ROWS_DECODE : span->n_rows <= most && span->n_rows <= left;
+        launch.has_bands |= device_plans_cut(engine, span);
         if (!span->is_split) {
             launch.tiled_rows += span->n_rows;
             continue;
@@ -248,7 +231,10 @@ bool device_step_piece(Engine *engine, uint32_t n_spans, uint32_t first_layer, u
     const char *place = engine->step->place;
     const PacketRange range = {n_spans, first_layer, n_layers};
     size_t n_plans = some_select(engine, n_spans) ? (size_t)n_layers * engine->shape.n_kv_heads : 0;
-    const Packet at = packet_of((PacketShape){.n_spans = n_spans, .n_layers = n_layers, .n_plans = n_plans});
+    const Packet at = packet_of((PacketShape){.n_spans = n_spans,
+                                              .n_layers = n_layers,
+                                              .n_plans = n_plans,
+                                              .n_planned = least(n_spans, engine->params.max_sequences)});
     char *packet = packet_take(engine);
     *ret_piece = (Piece){.n_spans = n_spans,
                          .first_layer = first_layer,
@@ -281,11 +267,13 @@ LayerTrace device_step_trace(const Engine *engine, const Piece *piece, uint32_t 
         engine->span_seqs[i] = from->seq;
         *span = spans[i];
         if (from->seq == SEQ_NONE) continue; /* no rows */
-        uint32_t slot = policy_slot(kv_seq_policy(engine->seqs, from->seq));
+        uint32_t slot = slot_of(engine, from->seq);
         const AttnPlan *own = (const AttnPlan *)(const void *)copied(engine, piece, span->plans);
         span->classes = kv_seq_views(engine->seqs, from->seq);
         span->heads = engine->classes.policies[slot].heads + layer * n_kv_heads;
-        span->plans = own ? own : engine_plans(engine, slot, from->kind) + layer * n_kv_heads;
+        AttnPlan *plans = engine->step->looked + i * n_kv_heads;
+        device_plans_look(engine, from, layer, own, plans);
+        span->plans = plans;
     }
     return (LayerTrace){.n_spans = piece->n_spans,
                         .spans = engine->spans,
@@ -316,8 +304,12 @@ static Packet packet_of_step(const Engine *engine, uint32_t n_rows, bool selects
 {
     const uint32_t n_layers = engine->shape.n_layers;
     size_t n_plans = selects ? (size_t)n_layers * engine->shape.n_kv_heads : 0;
-    return packet_of(
-        (PacketShape){.n_rows = n_rows, .n_spans = n_rows, .n_layers = n_layers, .n_plans = n_plans, .n_asks = n_rows});
+    return packet_of((PacketShape){.n_rows = n_rows,
+                                   .n_spans = n_rows,
+                                   .n_layers = n_layers,
+                                   .n_plans = n_plans,
+                                   .n_planned = n_rows,
+                                   .n_asks = n_rows});
 }
 
 static Piece piece_of_step(const Engine *engine, uint32_t n_rows, uint32_t kind)
@@ -333,6 +325,7 @@ static Piece piece_of_step(const Engine *engine, uint32_t n_rows, uint32_t kind)
                               .split_rows = 1,
                               .is_deterministic = engine->params.is_deterministic,
                               .most_keys = kind <= KIND_ALL ? reaches[kind] : 0,
+                              .has_bands = kind == KIND_BANDS || kind == KIND_SELECTED_BANDS,
                               .is_early = true}};
 }
 
@@ -387,8 +380,15 @@ static void set_piece_spans(Engine *engine, const Pass *pass)
     }
 }
 
-/* Of rows that do not select. Of few: what many do does not follow from it. */
-static uint32_t kind_of(const Pass *pass)
+static bool has_bands(const Engine *engine, uint32_t n_spans)
+{
+    for (uint32_t i = 0; i < n_spans; i++)
+        if (device_plans_cut(engine, &engine->piece_spans[i])) return true;
+    return false;
+}
+
+/* Of rows that neither select nor have bands. Of few: what many do does not follow from it. */
+static uint32_t kind_by_reach(const Pass *pass)
 {
     uint32_t most = 0, kind = 0;
     if (pass->n_spans > MOST_NEAR_ROWS) return KIND_ALL;
@@ -398,15 +398,21 @@ static uint32_t kind_of(const Pass *pass)
     return kind;
 }
 
-/* Of the packet that was put together last. */
-static uint32_t kind_selected(DeviceStep *step, uint32_t n_rows)
+/* One row's, of the packet that was put together last. */
+static uint32_t kind_by_due(DeviceStep *step)
 {
     uint32_t i = 0;
-    if (n_rows > 1) return KIND_SELECTED;
     while (i < step->n_due && step->due[i] != step->due_layers) i++;
     if (i == N_DUE) return KIND_SELECTED;
     if (i == step->n_due) step->due[step->n_due++] = step->due_layers;
     return KIND_DUE + i;
+}
+
+static uint32_t kind_of(Engine *engine, const Pass *pass, uint32_t n_rows, bool selects)
+{
+    if (has_bands(engine, pass->n_spans)) return selects ? KIND_SELECTED_BANDS : KIND_BANDS;
+    if (!selects) return kind_by_reach(pass);
+    return n_rows > 1 ? KIND_SELECTED : kind_by_due(engine->step);
 }
 
 static bool run_graph(Engine *engine, uint32_t size, uint32_t kind)
@@ -432,7 +438,7 @@ bool device_step_run(Engine *engine, const Pass *pass)
     while (size_of(step, size) < pass->n_rows) size++;
     const uint32_t n_rows = size_of(step, size);
     if (!put_step(engine, pass, n_rows, selects)) return false;
-    uint32_t kind = selects ? kind_selected(step, n_rows) : kind_of(pass);
+    uint32_t kind = kind_of(engine, pass, n_rows, selects);
     if (!run_graph(engine, size, kind)) return false;
     Piece piece = piece_of_step(engine, n_rows, kind);
     piece.n_closed = count_closed(engine, pass->n_spans);
@@ -442,13 +448,8 @@ bool device_step_run(Engine *engine, const Pass *pass)
 /* ---- memory ---- */
 
 typedef struct Sizes {
-    uint64_t packet, plans, heads, x, table, window_table;
+    uint64_t packet, plans, x, table, window_table;
 } Sizes;
-
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
 
 uint32_t device_step_max_rows(const Engine *engine)
 {
@@ -462,22 +463,22 @@ static Sizes measure(const Engine *engine)
     const EngineParams *p = &engine->params;
     uint64_t n_heads = (uint64_t)s->n_layers * s->n_kv_heads, rows = device_step_max_rows(engine);
     const PacketShape packet = {.n_rows = p->max_batch_rows,
-                                .n_spans = p->max_sequences,
+                                .n_spans = engine_piece_spans(engine),
                                 .n_layers = s->n_layers,
                                 .n_plans = engine->max_list ? n_heads : 0,
+                                .n_planned = p->max_sequences,
                                 .n_asks = rows};
-    Sizes bytes = {.packet = aligned(packet_of(packet).bytes),
-                   .plans = aligned(POLICY_MAX_SLOTS * N_ROW_KINDS * n_heads * sizeof(AttnPlan)),
-                   .heads = aligned(POLICY_MAX_SLOTS * n_heads * sizeof(KvHead)),
-                   .x = aligned(rows * s->n_embd * sizeof(float)),
-                   .table = aligned(rows * s->rope_dim * sizeof(float))};
+    Sizes bytes = {.packet = packet_aligned(packet_of(packet).bytes),
+                   .plans = packet_aligned(device_plans_bytes(engine)),
+                   .x = packet_aligned(rows * s->n_embd * sizeof(float)),
+                   .table = packet_aligned(rows * s->rope_dim * sizeof(float))};
     bytes.window_table = s->window_rope_base ? bytes.table : 0;
     return bytes;
 }
 
 static uint64_t sum(const Sizes *bytes)
 {
-    return bytes->packet + bytes->plans + bytes->heads + bytes->x + bytes->table + bytes->window_table;
+    return bytes->packet + bytes->plans + bytes->x + bytes->table + bytes->window_table;
 }
 
 uint64_t device_step_bytes(const Engine *engine)
@@ -486,12 +487,13 @@ uint64_t device_step_bytes(const Engine *engine)
     return sum(&bytes);
 }
 
-static void place_parts(DeviceStep *step, const Sizes *bytes)
+static void place_parts(const Engine *engine, const Sizes *bytes)
 {
+    DeviceStep *step = engine->step;
+    char *plans = step->memory + bytes->packet;
     step->place = step->memory;
-    step->plans = (AttnPlan *)(void *)(step->place + bytes->packet);
-    step->heads = (KvHead *)(void *)((char *)step->plans + bytes->plans);
-    step->pass.x = (float *)(void *)((char *)step->heads + bytes->heads);
+    device_plans_place(engine, &step->plans, plans);
+    step->pass.x = (float *)(void *)(plans + bytes->plans);
     step->pass.cos_sin = (float *)(void *)((char *)step->pass.x + bytes->x);
     if (bytes->window_table) step->pass.window_cos_sin = (float *)(void *)((char *)step->pass.cos_sin + bytes->table);
 }
@@ -503,13 +505,7 @@ const DigestAsk *device_step_asks(const Engine *engine)
 
 bool device_step_policy(Engine *engine, uint32_t slot)
 {
-    DeviceStep *step = engine->step;
-    size_t n_heads = (size_t)engine->shape.n_layers * engine->shape.n_kv_heads, n_plans = N_ROW_KINDS * n_heads;
-    return device_copy(engine->device, step->heads + slot * n_heads, engine->classes.policies[slot].heads,
-                       n_heads * sizeof *step->heads) &&
-           device_copy(engine->device, step->plans + slot * n_plans, engine_plans(engine, slot, 0),
-                       n_plans * sizeof *step->plans) &&
-           device_sync(engine->device);
+    return device_plans_send(engine, &engine->step->plans, slot);
 }
 
 static bool send_tables(Engine *engine)
@@ -528,6 +524,8 @@ bool device_step_new(Engine *engine, Error *error)
     DeviceStep *step = engine->step = calloc(1, sizeof *step);
     if (!step) return error_set(error, ERR_NO_MEMORY, "no memory for the steps of a device");
     step->max_rows = device_step_max_rows(engine);
+    step->looked = calloc((size_t)engine_piece_spans(engine) * engine->shape.n_kv_heads, sizeof *step->looked);
+    if (!step->looked) return error_set(error, ERR_NO_MEMORY, "no memory for the steps of a device");
     for (uint32_t kind = 0; kind < N_KINDS; kind++)
         for (uint32_t i = 0; i < N_SIZES; i++) step->plain_runs[kind][i] = 1;
     step->packet_bytes = bytes.packet;
@@ -536,7 +534,7 @@ bool device_step_new(Engine *engine, Error *error)
     step->memory = device->ops->alloc(device, step->bytes);
     if (!step->packets || !step->memory)
         return error_set(error, ERR_NO_MEMORY, "no memory that %s and the host share for the steps", device->name);
-    place_parts(step, &bytes);
+    place_parts(engine, &bytes);
     return send_tables(engine) || error_set(error, ERR_DEVICE, "%s failed", device->name);
 }
 
@@ -549,6 +547,7 @@ void device_step_free(Engine *engine)
         for (uint32_t i = 0; i < N_SIZES; i++) device->ops->graph_free(step->graphs[kind][i]);
     device->ops->unpin(device, step->packets, DEVICE_FENCES * step->packet_bytes);
     device->ops->free(device, step->memory, step->bytes);
+    free(step->looked);
     free(step);
     engine->step = NULL;
 }

@@ -63,6 +63,7 @@ typedef struct PolicySlot {
     uint32_t n_users;                               /* of one that came with a request */
     uint64_t last_use;                              /* by policy_clock */
     AttnBand bands[N_ROW_KINDS][2][WAVE_MAX_BANDS]; /* of layers that see everything, of those with a window */
+    bool has_bands[N_ROW_KINDS];                    /* in any layer */
 } PolicySlot;
 
 struct Engine {
@@ -110,10 +111,10 @@ struct Engine {
     AttnPlan *plans;        /* [POLICY_MAX_SLOTS, N_ROW_KINDS, n_layers, n_kv_heads] */
     Pass *passes;           /* [max_passes] */
     PassId *seq_pass;       /* [max_sequences]; PASS_NONE: in no pass */
-    PieceSpan *piece_spans; /* [max_sequences] of the piece that runs */
-    KvSpan *spans;          /* [max_sequences] the same for the kernels of the host */
+    PieceSpan *piece_spans; /* [engine_piece_spans] of the piece that runs */
+    KvSpan *spans;          /* [engine_piece_spans] the same for the kernels of the host */
     SpanPlans *span_plans;  /* [max_sequences] */
-    SeqId *span_seqs;       /* [max_sequences] */
+    SeqId *span_seqs;       /* [engine_piece_spans] */
     float *host_logits;     /* [max_logit_rows, n_vocab] */
     /* Where the engine computes. */
     StepBuffers buf;      /* of the piece that runs; a piece of a layer runs to its end */
@@ -121,6 +122,14 @@ struct Engine {
     float *logits;        /* [max_logit_rows, n_vocab]; host_logits where the host computes */
     void *select_scratch; /* of a device that selects */
 };
+
+/* The most spans of a piece: on a device, those that bands cut come apart where pages end, and what comes apart stands
+ * behind the others. */
+static inline uint32_t engine_piece_spans(const Engine *engine)
+{
+    const EngineParams *p = &engine->params;
+    return engine->device->is_host ? p->max_sequences : 2 * p->max_sequences + p->max_batch_rows / KV_PAGE_TOKENS;
+}
 
 /* Does a device keep key bounds, so that it can select? */
 static inline bool engine_bounds_on_device(const Engine *engine)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/device_logits.h"
+#include "engine/device_plans.h"
 #include "engine/device_step.h"
 #include "engine/engine_state.h"
 
@@ -32,6 +33,29 @@ bool forward_embed(const Engine *engine, const Pass *pass, const uint32_t *ids, 
             fill_rope_table(engine, pass, &weights->window_rope, positions, pass->window_cos_sin));
 }
 
+/* Bands go by the page of a row, and a device's kernels by that of a span: of those that bands cut each page's rows are
+ * one, the last one in the place of all. Returns how many there are. */
+static uint32_t cut_spans(const Engine *engine, uint32_t n)
+{
+    PieceSpan *spans = engine->piece_spans;
+    uint32_t n_all = n;
+    for (uint32_t i = 0; i < n; i++) {
+        PieceSpan left = spans[i];
+        if (!device_plans_cut(engine, &left)) continue;
+        for (uint32_t at = i; left.n_rows;) {
+            PieceSpan part = left;
+            uint32_t in_page = (left.first_pos + left.n_rows - 1) % KV_PAGE_TOKENS + 1;
+            if (in_page < part.n_rows) part.n_rows = in_page;
+            left.n_rows -= part.n_rows;
+            part.first_row += left.n_rows;
+            part.first_pos += left.n_rows;
+            spans[at] = part;
+            if (left.n_rows) at = n_all++;
+        }
+    }
+    return n_all;
+}
+
 /* The part of each span that lies in rows [first, end); returns how many there are. */
 static uint32_t clip_spans(const Engine *engine, const Pass *pass, uint32_t first, uint32_t end)
 {
@@ -53,7 +77,8 @@ static uint32_t clip_spans(const Engine *engine, const Pass *pass, uint32_t firs
 bool forward_piece(Engine *engine, const Pass *pass, const WorkItem *item, Piece *ret_piece)
 {
     uint32_t n = clip_spans(engine, pass, item->first_row, item->first_row + item->n_rows);
-    if (engine->step) return device_step_piece(engine, n, item->first_layer, item->n_layers, ret_piece);
+    if (engine->step)
+        return device_step_piece(engine, cut_spans(engine, n), item->first_layer, item->n_layers, ret_piece);
     *ret_piece = (Piece){.n_spans = n, .first_layer = item->first_layer, .spans = engine->spans};
     return true;
 }

@@ -66,6 +66,7 @@ static void fill_plans(Engine *engine, uint32_t index)
         AttnPlan *plans = engine_plans(engine, index, kind);
         uint32_t n_bands[2] = {fill_bands(engine, slot, kind, false), fill_bands(engine, slot, kind, true)};
         planner_fill(shape, &slot->policy, kind, plans);
+        slot->has_bands[kind] = n_bands[0] || n_bands[1];
         for (size_t i = 0; i < (size_t)shape->n_layers * shape->n_kv_heads; i++) {
             bool has_window = shape_layer_window(shape, (uint32_t)(i / shape->n_kv_heads));
             if (!n_bands[has_window]) continue;

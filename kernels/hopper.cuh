@@ -141,6 +141,11 @@ template <int n, int size> __device__ __forceinline__ void matrix_wait(float (&x
 
 #define LW_EIGHT(c, d, i)                                                                                              \
     c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
+#define LW_N64_IF(type)                                                                                                \
+    "{\n.reg .pred q;\nsetp.ne.u32 q, %38, 0;\n"                                                                       \
+    "@q wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " "                                                 \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "  \
+    "%24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, %37;\n}"
 #define LW_N64(type, adds)                                                                                             \
     "{\n.reg .pred p;\nsetp.ne.b32 p, " #adds ", 0;\n"                                                                 \
     "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " "                                                    \
@@ -173,6 +178,17 @@ __device__ __forceinline__ void matrix_multiply(float (&d)[32], const uint32_t (
         asm volatile(LW_N64("f16", 0) : LW_HALF("=f", d, 0) : LW_INPUTS);
 }
 
+/* d += a b where `is_asked`, of all threads alike. */
+template <bool bf16>
+__device__ __forceinline__ void matrix_multiply_if(bool is_asked, float (&d)[32], const uint32_t (&a)[4], uint64_t b)
+{
+    constexpr int transposed = 0;
+    if constexpr (bf16)
+        asm volatile(LW_N64_IF("bf16") : LW_HALF("+f", d, 0) : LW_INPUTS, "r"((uint32_t)is_asked));
+    else
+        asm volatile(LW_N64_IF("f16") : LW_HALF("+f", d, 0) : LW_INPUTS, "r"((uint32_t)is_asked));
+}
+
 template <bool bf16, bool transposed, bool adds>
 __device__ __forceinline__ void matrix_multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t b)
 {
@@ -188,6 +204,7 @@ __device__ __forceinline__ void matrix_multiply(float (&d)[64], const uint32_t (
 
 #undef LW_EIGHT
 #undef LW_N64
+#undef LW_N64_IF
 #undef LW_N128
 #undef LW_HALF
 #undef LW_INPUTS

@@ -144,7 +144,7 @@ static bool select_keys(const ForwardPass *pass, const KvTurn *turn)
     SelectParams params = *pass->select;
     params.q = pass->buf->q;
     params.spans = pass->spans;
-    params.n_spans = pass->n_spans;
+    params.n_spans = pass->n_spans < params.max_spans ? pass->n_spans : params.max_spans; /* others cannot select */
     params.turn = *turn;
     params.launch = pass->launch;
     return pass->kernels->select(&params, pass->stream);

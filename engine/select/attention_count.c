@@ -68,7 +68,8 @@ void attention_count(const AttnPlan *plan, uint32_t position, const KvLayout *la
         keys += keys_of_run(plan, page, layout, end > moved ? end - moved : 0, end);
     } else {
         keys += keys_of_run(plan, page, layout, 0, n_sectors(sink));
-        keys += plan->bands ? keys_of_list(plan, page, layout) : plan->n_list * key_bytes(layout, layout->k_dim);
+        keys += plan->bands && plan->list ? keys_of_list(plan, page, layout)
+                                          : plan->n_list * key_bytes(layout, layout->k_dim);
     }
     stats->n_queries += n_queries;
     stats->n_tokens += n_queries * (sink + (n - from) + (uint64_t)plan->n_list * KV_SECTOR_TOKENS);

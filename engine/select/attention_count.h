@@ -11,6 +11,7 @@ LW_INLINE bool attention_counts_same(const AttnPlan *a, const AttnPlan *b)
            a->positions == b->positions;
 }
 
-/* Adds n queries at the position; layout: of the class that keeps the head's keys. */
+/* Adds n queries at the position; layout: of the class that keeps the head's keys. Keys of a list whose length alone is
+ * known (list NULL) count whole, also where bands cut. */
 void attention_count(const AttnPlan *plan, uint32_t position, const KvLayout *layout, uint64_t n,
                      AttentionStats *stats);

@@ -49,7 +49,7 @@ typedef struct SelectRow {
 bool selector_row_selects(Selector *selector, const SelectRow *row);
 void selector_plan_row(Selector *selector, const SelectRow *row, uint32_t layer, AttnPlan *ret_plans,
                        SelectJob *ret_job);
-/* Does a device have all that the policy asks for? What else plans may point to its kernels do not read yet. */
+/* Does a device have all that the policy asks for? Its kernels move no keys. */
 bool selector_device_takes(const AttnPolicy *policy);
 /* Can a device select by the policy's stages? Sectors of its longest list; 0: no. */
 uint32_t selector_device_list(const Selection *selection);

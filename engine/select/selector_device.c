@@ -23,10 +23,8 @@ uint32_t selector_device_list(const Selection *selection)
 
 bool selector_device_takes(const AttnPolicy *policy)
 {
-    const Wavelength *wave = &policy->wavelength;
-    bool is_plain = policy->positions == POSITIONS_TRUE && !wavelength_cuts(wave, wave->k_prefill) &&
-                    !wavelength_cuts(wave, wave->k_decode);
-    return is_plain && (!policy->selection.n_stages || selector_device_list(&policy->selection));
+    return policy->positions == POSITIONS_TRUE &&
+           (!policy->selection.n_stages || selector_device_list(&policy->selection));
 }
 
 bool selector_row_selects(Selector *selector, const SelectRow *row)
@@ -61,10 +59,11 @@ static void count_heads(AttentionStats *stats, const AttnPlan *plans, const Sele
 {
     AttentionStats one = {0};
     for (uint32_t h = 0; h < n_heads; h++) {
-        const AttnPlan *plan = &plans[h];
-        if (!h || !attention_counts_same(plan - 1, plan)) {
+        AttnPlan plan = plans[h];
+        plan.list = NULL; /* the device alone knows what it holds */
+        if (!h || !attention_counts_same(&plans[h - 1], &plan)) {
             one = (AttentionStats){0};
-            attention_count(plan, row->position, &row->classes[heads[h].class_index].pool->layout, 1, &one);
+            attention_count(&plan, row->position, &row->classes[heads[h].class_index].pool->layout, 1, &one);
         }
         attention_stats_add(stats, &one);
     }

@@ -32,7 +32,8 @@ uint64_t items_of(uint64_t n_spans, uint64_t n_rows, uint64_t group, uint64_t n_
 bool split(const Row &row, const AttendParams &p, Stream stream)
 {
     uint32_t group = p.n_heads / p.n_kv_heads, queries = p.launch.split_rows * group;
-    uint32_t tile = queries <= ATTEND_SPLIT_QUERIES / 2 ? ATTEND_SPLIT_QUERIES / 2 : ATTEND_SPLIT_QUERIES;
+    const bool is_small = p.launch.has_bands || queries <= ATTEND_SPLIT_QUERIES / 2; /* bands: one variant */
+    uint32_t tile = is_small ? ATTEND_SPLIT_QUERIES / 2 : ATTEND_SPLIT_QUERIES;
     if (items_of(p.n_spans, p.launch.split_rows, group, p.n_kv_heads, tile) > kMaxItems || !p.scratch) return false;
     if (p.launch.is_deterministic && p.launch.split_rows != 1) return false;
     SplitArgs args = {};

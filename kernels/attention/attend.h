@@ -45,8 +45,9 @@ bool attend_ref(const AttendParams *params);
 
 /*
  * Heads of 64, 96, 128 or 256 channels, k_dim = v_dim, every type but f32; bits depend on how the plan says what it
- * shows. Split spans: queries and weights as pairs of 16-bit numbers, within 1e-4 of the twin; a result does not depend
- * on the number of parts but for rounding in fp32. Tiled spans: queries and weights rounded once, as in other engines.
+ * shows. All rows of a span whose plans have bands lie in one page. Split spans: queries and weights as pairs of 16-bit
+ * numbers, within 1e-4 of the twin; a result does not depend on the number of parts but for rounding in fp32. Tiled
+ * spans: queries and weights rounded once, as in other engines.
  */
 bool attend_cuda(const AttendParams *params, Stream stream);
 /* split_rows: the most rows of all split spans of a call together. */

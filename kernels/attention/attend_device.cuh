@@ -34,6 +34,32 @@ template <KvType type, int dim> struct Sector {
     static constexpr unsigned kBytes = kScaleFrom + kScaleBytes;
 };
 
+/* Of a sector's keys, those that hold the first n_steps times 16 channels: of 4 bits, 32 channels lie together. */
+template <KvType type, int dim> __device__ inline unsigned key_bytes(unsigned n_steps)
+{
+    constexpr unsigned kEach = Format<type>::kBits == 4 ? 2 : 1, kStep = Sector<type, dim>::kKBytes / (dim / 16);
+    return (n_steps + kEach - 1) / kEach * kEach * kStep;
+}
+
+/*
+ * The sums of a row's first 16, 32, ... channels, which zeros of keys are multiplied by where bands cut, to ret
+ * [dim / 16]. By a warp; lane i has channels 32 k + i.
+ */
+template <int dim> __device__ inline void put_cut_sums(const float x[dim / 32], float *ret)
+{
+    float before = 0;
+    for (int k = 0; k < dim / 32; k++) {
+        float own = x[k];
+        for (unsigned step = 8; step; step /= 2) own += __shfl_xor_sync(kAllLanes, own, step);
+        float next = __shfl_xor_sync(kAllLanes, own, 16); /* lane 0: the first 16 channels are its own */
+        if (threadIdx.x % kWarp == 0) {
+            ret[2 * k] = before + own;
+            ret[2 * k + 1] = before + own + next;
+        }
+        before += own + next;
+    }
+}
+
 /*
  * Where byte `byte` of a token's values lies in shared memory. Pieces of 16 bytes change places, so that those of 8
  * tokens meet no bank twice, but within 128 bytes: a copy whose lines come apart fetches its sectors more than once.
@@ -100,6 +126,26 @@ template <bool bf16> __device__ inline void multiply(float c[4], const uint32_t 
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+
+#define ATTEND_MMA_IF(type)                                                                                            \
+    "{.reg .pred q; setp.ne.u32 q, %10, 0; @q mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "            \
+    "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};}"
+
+/* Where `is_asked`, of all lanes alike. */
+template <bool bf16>
+__device__ inline void multiply_if(bool is_asked, float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    if (bf16)
+        asm(ATTEND_MMA_IF("bf16")
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"((uint32_t)is_asked));
+    else
+        asm(ATTEND_MMA_IF("f16")
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"((uint32_t)is_asked));
+}
+
+#undef ATTEND_MMA_IF
 
 __device__ inline float exp2_of(float x)
 {

@@ -16,6 +16,7 @@ enum WalkPhase { WALK_SINK, WALK_LIST, WALK_RECENT, WALK_IMAGES, WALK_END };
 struct PageVisit {
     uint32_t page, sectors, listed; /* bits of the page's sectors */
     WalkPhase phase;                /* WALK_END: there are no more */
+    uint32_t steps;                 /* a byte a sector: of 16 channels of its keys, which scores take */
 };
 
 struct PageWalk {
@@ -71,14 +72,25 @@ template <bool quantised> __device__ inline bool is_readable(const Visits &v, co
     return visit.page < own + !quantised && v.pages[visit.page] != UINT32_MAX;
 }
 
-template <bool quantised> __device__ inline PageVisit walk_next(const Visits &v, PageWalk &walk)
+/* No band cuts the rows' own page. */
+template <int dim> __device__ inline uint32_t steps_of(const Visits &v, const PageVisit &visit)
 {
-    PageVisit visit = {0, 0, 0, WALK_END};
+    uint32_t steps = 0;
+    if (!v.plan.n_bands || visit.phase == WALK_IMAGES) return 0x01010101u * (dim / 16);
+    for (unsigned i = 0; i < KV_PAGE_SECTORS; i++)
+        steps |= band_at(v, visit.page * KV_PAGE_SECTORS + i, dim).n_steps << 8 * i;
+    return steps;
+}
+
+template <bool quantised, int dim> __device__ inline PageVisit walk_next(const Visits &v, PageWalk &walk)
+{
+    PageVisit visit = {0, 0, 0, WALK_END, 0};
     while (walk.phase != WALK_END) {
         if (!walk_phase(v, walk, visit)) {
             walk.phase = (WalkPhase)(walk.phase + 1);
             walk.at = walk.phase == WALK_RECENT ? v.first_recent : walk.phase == WALK_IMAGES ? v.first_own : 0;
         } else if (is_readable<quantised>(v, visit)) {
+            visit.steps = steps_of<dim>(v, visit);
             return visit;
         }
     }

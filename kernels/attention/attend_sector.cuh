@@ -23,34 +23,59 @@ struct Lane {
 struct Stage {
     uint32_t sector;
     bool is_listed, is_missing;
+    uint8_t n_steps; /* of 16 channels of its keys, which scores take */
 };
 
-template <KvType type, int dim> __device__ void copy_sector(char *stage, const char *from, unsigned lane)
+/* n_steps: of keys, the first channels that are asked for; unrolled with a condition for each, not a loop of its own. */
+template <KvType type, int dim>
+__device__ void copy_sector(char *stage, const char *from, unsigned lane, unsigned n_steps)
 {
     using S = Sector<type, dim>;
-    for (unsigned at = lane * 16; at < S::kKBytes; at += 512) copy_16(stage + at, from + at);
+    const unsigned k_bytes = key_bytes<type, dim>(n_steps);
+#pragma unroll
+    for (unsigned at = lane * 16; at < S::kKBytes; at += 512)
+        if (at < k_bytes) copy_16(stage + at, from + at);
     for (unsigned at = lane * 16; at < KV_SECTOR_TOKENS * S::kVRowBytes; at += 512)
         copy_16(stage + S::kKBytes + value_offset<S::kVRowBytes>(0, at), from + S::kKBytes + at);
     if (S::kScaleBytes && lane < S::kScaleBytes / 16)
         copy_16(stage + S::kScaleFrom + lane * 16, from + S::kScaleFrom + lane * 16);
 }
 
-/* Scores of 16 tokens, times log2 e. */
-template <KvType type, int dim, int tiles>
-__device__ void scores_of(float s[tiles][4], const char *stage, const uint4 *queries, const Part &part, float softcap,
-                          const Lane &l)
+/*
+ * One step's products. With bands those of the first n_steps alone: keys behind are read from a stage that holds
+ * something else and multiplied by nothing. Of 4 bits, 32 channels lie together in two steps, of which the last two may
+ * have the first 16 alone.
+ */
+template <KvType type, int dim, int tiles, bool has_bands>
+__device__ __forceinline__ void add_scores(float s[tiles][4], float rest[tiles][4], const char *stage, int step,
+                                           unsigned n_steps, const uint4 *queries, const Lane &l)
+{
+    uint32_t a[4];
+    keys_of<type>(a, stage, step);
+    const int pair = Format<type>::kBits == 4 ? step / 2 * 2 : step;
+    if (has_bands && Format<type>::kBits == 4 && pair + 1 == (int)n_steps && l.t >= 2) a[0] = a[1] = a[2] = a[3] = 0;
+    for (int n = 0; n < tiles; n++) {
+        uint4 b = queries[(n * (dim / 16) + step) * 32 + l.lane];
+        if constexpr (has_bands) {
+            multiply_if<Format<type>::kBf16>(pair < (int)n_steps, s[n], a, b.x, b.y);
+            multiply_if<Format<type>::kBf16>(pair < (int)n_steps, rest[n], a, b.z, b.w);
+        } else {
+            multiply<Format<type>::kBf16>(s[n], a, b.x, b.y);
+            multiply<Format<type>::kBf16>(rest[n], a, b.z, b.w);
+        }
+    }
+}
+
+/* Scores of 16 tokens, times log2 e. cut: the queries' cut sums, of quantised types (QueryPlaces). */
+template <KvType type, int dim, int tiles, bool has_bands>
+__device__ void scores_of(float s[tiles][4], const char *stage, unsigned n_steps, const uint4 *queries,
+                          const float *cut, const Part &part, float softcap, const Lane &l)
 {
     float chains[3][tiles][4] = {}; /* shorter chains of dependent products */
 #pragma unroll 4
-    for (int step = 0; step < dim / 16; step++) {
-        uint32_t a[4];
-        keys_of<type>(a, stage, step);
-        for (int n = 0; n < tiles; n++) {
-            uint4 b = queries[(n * (dim / 16) + step) * 32 + l.lane];
-            multiply<Format<type>::kBf16>(step % 2 ? chains[0][n] : s[n], a, b.x, b.y);
-            multiply<Format<type>::kBf16>(chains[1 + step % 2][n], a, b.z, b.w);
-        }
-    }
+    for (int step = 0; step < dim / 16; step++)
+        add_scores<type, dim, tiles, has_bands>(step % 2 ? chains[0] : s, chains[1 + step % 2], stage, step, n_steps,
+                                                queries, l);
     for (int n = 0; n < tiles; n++)
         for (int i = 0; i < 4; i++) s[n][i] = (s[n][i] + chains[0][n][i]) + (chains[1][n][i] + chains[2][n][i]);
     float scale[2] = {1, 1}, zero[2] = {0, 0};
@@ -65,7 +90,10 @@ __device__ void scores_of(float s[tiles][4], const char *stage, const uint4 *que
         for (int i = 0; i < 4; i++) {
             int q = 8 * n + 2 * l.t + i % 2;
             float x = s[n][i];
-            if (Format<type>::kQuantised) x = scale[i / 2] * x + zero[i / 2] * part.q_sum[q];
+            if (Format<type>::kQuantised) {
+                float sum = !has_bands || n_steps == dim / 16 ? part.q_sum[q] : cut[q * (dim / 16) + n_steps - 1];
+                x = scale[i / 2] * x + zero[i / 2] * sum;
+            }
             x = fmaf(x, 0.0f, x) * part.factor[q]; /* an infinity becomes NaN */
             s[n][i] = softcap > 0 ? capped(x, softcap) : x;
         }
@@ -184,13 +212,13 @@ __device__ void value_scales(Softmax<dim, tiles> &soft, const char *stage, float
 }
 
 /* One sector: type is its own, stored the class's. */
-template <KvType type, KvType stored, int dim, int tiles>
+template <KvType type, KvType stored, int dim, int tiles, bool has_bands>
 __device__ void attend_sector(Softmax<dim, tiles> &soft, const Part &part, const Stage &at, const char *stage,
-                              const uint4 *queries, float softcap, const Lane &l)
+                              const uint4 *queries, const float *cut, float softcap, const Lane &l)
 {
     constexpr bool kQuantised = Format<stored>::kQuantised, kOwn = type == stored, kBf16 = Format<type>::kBf16;
     float s[tiles][4] = {}, scale[2] = {1, 1}, zero[2] = {0, 0}, shrink = 1;
-    scores_of<type, dim, tiles>(s, stage, queries, part, softcap, l);
+    scores_of<type, dim, tiles, has_bands>(s, stage, at.n_steps, queries, cut, part, softcap, l);
     uint32_t first_key = at.sector * KV_SECTOR_TOKENS;
     bool all_seen = visits_all_seen<kQuantised>(part.visits.plan, at.is_listed, !kOwn, part.first_pos, part.last_pos,
                                                 first_key, KV_SECTOR_TOKENS);

@@ -156,9 +156,12 @@ __device__ void find_share(const SplitArgs &args, Cursor &c, uint32_t tile_queri
     c.item = item + c.tile;
 }
 
-/* One query as pairs of 16-bit numbers in fragment order: uint4 [tile of 8][step][lane] = high 0..3, rest 0..3. */
+/*
+ * One query as pairs of 16-bit numbers in fragment order: uint4 [tile of 8][step][lane] = high 0..3, rest 0..3; x
+ * becomes what they say.
+ */
 template <KvType type, int dim, bool bf16>
-__device__ float put_query(uint16_t *fragments, uint32_t query, const float x[dim / 32])
+__device__ float put_query(uint16_t *fragments, uint32_t query, float x[dim / 32])
 {
     float sum = 0;
     for (int k = 0; k < dim / 32; k++) {
@@ -167,17 +170,36 @@ __device__ float put_query(uint16_t *fragments, uint32_t query, const float x[di
         uint16_t *to = fragments + ((query / 8 * (dim / 16) + place.s) * 32 + query % 8 * 4 + place.t) * 8 + place.i;
         to[0] = (uint16_t)high;
         to[4] = (uint16_t)rest;
-        sum += unpack<bf16>(high).x + unpack<bf16>(rest).x;
+        x[k] = unpack<bf16>(high).x + unpack<bf16>(rest).x;
+        sum += x[k];
     }
     for (unsigned step = kWarp / 2; step; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
     return sum;
 }
 
+/*
+ * Queries of tiles of 8 as fragments; of quantised types once more for images, and with bands their cut sums
+ * [query][dim / 16].
+ */
+template <KvType type, int dim, bool has_bands> struct QueryPlaces {
+    static constexpr int kEach = dim / 16 * 32; /* fragments of a tile */
+    static constexpr int kTile = Format<type>::kQuantised ? 2 * kEach + (has_bands ? dim / 8 : 0) : kEach;
+    static __device__ __forceinline__ uint4 *images(uint4 *fragments, uint32_t n_tiles)
+    {
+        return fragments + n_tiles * kEach;
+    }
+    static __device__ __forceinline__ float *sums(uint4 *fragments, uint32_t n_tiles, uint32_t query)
+    {
+        return (float *)(fragments + n_tiles * 2 * kEach) + query * (dim / 16);
+    }
+};
+
 /* One query divided by a power of 2 that keeps it inside f16, and what goes with it. */
-template <KvType type, int dim>
+template <KvType type, int dim, bool has_bands>
 __device__ void put_scaled_query(const SplitArgs &args, Part &part, uint32_t q, float x[dim / 32], uint4 *fragments,
-                                 uint4 *images)
+                                 uint32_t n_tiles)
 {
+    using Places = QueryPlaces<type, dim, has_bands>;
     const AttendParams &p = args.params;
     float largest = 0;
     for (int k = 0; k < dim / 32; k++) largest = fmaxf(largest, fabsf(x[k]));
@@ -186,19 +208,25 @@ __device__ void put_scaled_query(const SplitArgs &args, Part &part, uint32_t q, 
     uint32_t exponent = min(max(__float_as_uint(largest) >> 23, 1u), 253u); /* 2^(exponent - 127) <= largest */
     float up = __uint_as_float(exponent << 23), down = __uint_as_float((254 - exponent) << 23);
     for (int k = 0; k < dim / 32; k++) x[k] *= down;
+    if (Format<type>::kQuantised) {
+        float copy[dim / 32];
+        for (int k = 0; k < dim / 32; k++) copy[k] = x[k];
+        put_query<KV_BF16, dim, true>((uint16_t *)Places::images(fragments, n_tiles), q, copy);
+    }
     float sum = put_query<type, dim, Format<type>::kBf16>((uint16_t *)fragments, q, x);
-    if (Format<type>::kQuantised) put_query<KV_BF16, dim, true>((uint16_t *)images, q, x);
+    if (Format<type>::kQuantised && has_bands && part.visits.plan.n_bands)
+        put_cut_sums<dim>(x, Places::sums(fragments, n_tiles, q));
     if (threadIdx.x % kWarp != 0) return;
     part.factor[q] = up * p.scale * (p.softcap > 0 ? 1 / p.softcap : kLog2e);
     part.q_sum[q] = sum;
 }
 
 /* Zeros where a part's queries will be, and what else is known before them. By one warp. */
-template <KvType type, int dim>
+template <KvType type, int dim, bool has_bands>
 __device__ void clear_queries(const SplitArgs &args, Part &part, uint32_t tile_queries, uint4 *fragments)
 {
     uint32_t lane = threadIdx.x % kWarp, group = args.params.n_heads / args.params.n_kv_heads;
-    for (uint32_t i = lane; i < tile_queries / 8 * (dim / 16) * 32 * (Format<type>::kQuantised ? 2 : 1); i += kWarp)
+    for (uint32_t i = lane; i < tile_queries / 8 * QueryPlaces<type, dim, has_bands>::kTile; i += kWarp)
         fragments[i] = make_uint4(0, 0, 0, 0);
     for (uint32_t q = lane; q < tile_queries; q += kWarp) {
         part.factor[q] = part.q_sum[q] = 0;
@@ -207,13 +235,12 @@ __device__ void clear_queries(const SplitArgs &args, Part &part, uint32_t tile_q
 }
 
 /* A warp's queries of a part, every n_warps-th from `first` on; some at a time so that their loads overlap. */
-template <KvType type, int dim, int together>
+template <KvType type, int dim, int together, bool has_bands>
 __device__ void put_queries(const SplitArgs &args, Part &part, uint32_t tile_queries, uint4 *fragments, uint32_t first,
                             uint32_t n_warps)
 {
     const AttendParams &p = args.params;
     uint32_t lane = threadIdx.x % kWarp, group = p.n_heads / p.n_kv_heads;
-    uint4 *images = fragments + tile_queries / 8 * (dim / 16) * 32;
     for (; first < part.n_queries; first += together * n_warps) {
         float x[together][dim / 32];
         for (int j = 0; j < together; j++) {
@@ -230,7 +257,8 @@ __device__ void put_queries(const SplitArgs &args, Part &part, uint32_t tile_que
             }
         for (int j = 0; j < together; j++)
             if (first + j * n_warps < part.n_queries)
-                put_scaled_query<type, dim>(args, part, first + j * n_warps, x[j], fragments, images);
+                put_scaled_query<type, dim, has_bands>(args, part, first + j * n_warps, x[j], fragments,
+                                                       tile_queries / 8);
     }
 }
 
@@ -285,15 +313,15 @@ __device__ void prepare_visits(const SplitArgs &args, Cursor &c, uint32_t tile_q
         }
 }
 
-template <KvType type, int dim>
+template <KvType type, int dim, bool has_bands>
 __device__ void prepare(const SplitArgs &args, Cursor &c, uint32_t tile_queries, Part &part, uint4 *fragments)
 {
     bool is_there = c.unit < c.end_unit;
     prepare_visits<type>(args, c, tile_queries, part);
     if (!is_there) return;
-    clear_queries<type, dim>(args, part, tile_queries, fragments);
+    clear_queries<type, dim, has_bands>(args, part, tile_queries, fragments);
     __syncwarp();
-    put_queries<type, dim, dim <= 128 ? 4 : 2>(args, part, tile_queries, fragments, 0, 1);
+    put_queries<type, dim, dim <= 128 ? 4 : 2, has_bands>(args, part, tile_queries, fragments, 0, 1);
 }
 
 } // namespace

@@ -43,6 +43,7 @@ template <int dim, bool bf16> __device__ void page_scores(float s[8][4], const P
         load_matrices(a, queries + lane % 16 * T::kQueryPitch + step * 32 + lane / 16 * 16);
         for (int sector = 0; sector < KV_PAGE_SECTORS; sector++) {
             uint32_t b[4];
+            if (step >= (int)(page.visit.steps >> 8 * sector & 0xFF)) continue;
             load_matrices(b, page.tile + sector * T::kSectorBytes + step * 512 + lane * 16);
             multiply<bf16>(s[2 * sector], a, b[0], b[2]);
             multiply<bf16>(s[2 * sector + 1], a, b[1], b[3]);
@@ -57,16 +58,21 @@ __device__ inline void tile_scales(float2 ret[2], const PageInfo &page, int n, i
     for (int i = 0; i < 2; i++) ret[i] = unpack<false>(scales[n % 2 * 8 + threadIdx.x % 4 * 2 + i]);
 }
 
-/* Scaled, capped, times log2 e. */
+/* Scaled, capped, times log2 e. cut: the cut sums of the warp's rows, [16][dim / 16]. */
 template <KvType type, bool scaled, int dim>
-__device__ void finish_scores(float s[8][4], const RowSoftmax<dim> &soft, const PageInfo &page, float softcap)
+__device__ void finish_scores(float s[8][4], const RowSoftmax<dim> &soft, const PageInfo &page, const float *cut,
+                              float softcap)
 {
     for (int n = 0; n < 8; n++) {
+        const unsigned n_steps = page.visit.steps >> 8 * (n / 2) & 0xFF, g = threadIdx.x % kWarp / 4;
+        float sums[2] = {soft.q_sum[0], soft.q_sum[1]};
+        for (int i = 0; scaled && n_steps < dim / 16 && i < 2; i++)
+            sums[i] = cut[(g + 8 * i) * (dim / 16) + n_steps - 1];
         float2 scales[2] = {};
         if (scaled) tile_scales(scales, page, n, 0);
         for (int i = 0; i < 4; i++) {
             float x = s[n][i];
-            if (scaled) x = scales[i % 2].x * Format<type>::kRawScale * x + scales[i % 2].y * soft.q_sum[i / 2];
+            if (scaled) x = scales[i % 2].x * Format<type>::kRawScale * x + scales[i % 2].y * sums[i / 2];
             s[n][i] = fmaf(x, 0.0f, x) * soft.factor[i / 2]; /* an infinity becomes NaN */
         }
     }
@@ -235,7 +241,7 @@ __device__ void attend_page(RowSoftmax<dim> &soft, const PageInfo &page, const c
 {
     float s[8][4] = {};
     page_scores<dim, bf16>(s, page, queries);
-    finish_scores<type, scaled>(s, soft, page, softcap);
+    finish_scores<type, scaled>(s, soft, page, (const float *)(queries + 16 * PageTile<dim>::kQueryPitch), softcap);
     bool all_seen = hide_scores<Format<type>::kQuantised>(s, soft, page, plan);
     float shrink[2] = {1, 1};
     if (scaled) grow_units<type>(shrink, soft, s, page);

@@ -24,7 +24,8 @@ template <KvType type, int dim> struct TiledShared {
     static constexpr bool kQuantised = Format<type>::kQuantised;
     static constexpr unsigned kRawBytes = kQuantised ? KV_PAGE_SECTORS * S::kBytes : 0;
     static constexpr unsigned kPages = kQuantised ? PageTile<dim>::kBytes + 2 * kRawBytes : 2 * PageTile<dim>::kBytes;
-    static constexpr unsigned kWarpBytes = 16 * PageTile<dim>::kQueryPitch;
+    static constexpr unsigned kCutBytes = kQuantised ? 16 * (dim / 16) * sizeof(float) : 0; /* cut sums */
+    static constexpr unsigned kWarpBytes = 16 * PageTile<dim>::kQueryPitch + kCutBytes;
 };
 
 /* The index-th tile of all split-less spans; false past the last. */
@@ -75,8 +76,10 @@ __device__ void copy_page(char *to, unsigned sector_pitch, unsigned v_from, cons
         const char *from = visits_sector(v, visit.page * KV_PAGE_SECTORS + sector, visit.phase == WALK_IMAGES);
         char *k = to + sector * sector_pitch, *values = v_from ? to + v_from : k + S::kKBytes;
         unsigned first_token = v_from ? sector * KV_SECTOR_TOKENS : 0;
+        const unsigned k_bytes = key_bytes<type, dim>(visit.steps >> 8 * sector & 0xFF);
         for (unsigned at = threadIdx.x * 16; at < S::kBytes; at += blockDim.x * 16) {
             bool is_value = at >= S::kKBytes && at < S::kScaleFrom;
+            if (at >= k_bytes && at < S::kKBytes) continue;
             copy_16(is_value ? values + value_offset<S::kVRowBytes>(first_token, at - S::kKBytes) : k + at, from + at);
         }
     }
@@ -124,8 +127,10 @@ template <KvType type, int dim> __device__ void unpack_page(char *tile, const ch
 
 /* A warp's 16 queries, each divided by a power of 2 that keeps it inside f16, and what goes with them. */
 template <int dim, bool bf16>
-__device__ void put_tile_queries(const AttendParams &p, const QueryTile &tile, RowSoftmax<dim> &soft, char *queries)
+__device__ void put_tile_queries(const AttendParams &p, const QueryTile &tile, RowSoftmax<dim> &soft, char *queries,
+                                 bool has_cut_sums)
 {
+    float *cut = (float *)(queries + 16 * PageTile<dim>::kQueryPitch);
     unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     uint32_t group = p.n_heads / p.n_kv_heads, n = tile.span->n_rows * group;
     __syncwarp();
@@ -142,8 +147,10 @@ __device__ void put_tile_queries(const AttendParams &p, const QueryTile &tile, R
         for (int k = 0; k < dim / 32; k++) {
             uint32_t rounded = pack<bf16>(x[k] * down, 0);
             *(uint16_t *)(queries + r * PageTile<dim>::kQueryPitch + (k * 32 + lane) * 2) = (uint16_t)rounded;
-            sum += unpack<bf16>(rounded).x;
+            x[k] = unpack<bf16>(rounded).x;
+            sum += x[k];
         }
+        if (has_cut_sums) put_cut_sums<dim>(x, cut + r * (dim / 16));
         for (int step = 1; step < 32; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
         if (r % 8 != lane / 4) continue;
         for (unsigned half = 0; half < 2; half++) { /* no run-time index: registers have none */
@@ -198,11 +205,11 @@ __device__ PageVisit take_pages(RowSoftmax<dim> &soft, PageInfo page, const Visi
                                 const char *queries, float softcap)
 {
     using Shared = TiledShared<type, dim>;
-    page.visit = walk_next<Shared::kQuantised>(v, walk);
+    page.visit = walk_next<Shared::kQuantised, dim>(v, walk);
     __syncthreads(); /* the last tile's pages are done with */
     start_page<type, dim>(pages, 0, v, page.visit);
     for (unsigned which = 0; page.visit.phase < WALK_IMAGES; which ^= 1) {
-        PageVisit next = walk_next<Shared::kQuantised>(v, walk);
+        PageVisit next = walk_next<Shared::kQuantised, dim>(v, walk);
         copies_wait<0>();
         __syncthreads();
         start_page<type, dim>(pages, which ^ 1, v, next);
@@ -233,7 +240,7 @@ __device__ void take_image_pages(RowSoftmax<dim> &soft, PageInfo page, const Vis
         copies_wait<0>();
         __syncthreads();
         attend_page<type, false, dim, true>(soft, page, queries, v.plan, softcap);
-        page.visit = walk_next<true>(v, walk);
+        page.visit = walk_next<true, dim>(v, walk);
     }
 }
 
@@ -254,14 +261,14 @@ __device__ void attend_tile(const AttendParams &p, const QueryTile &tile, Visits
     RowSoftmax<dim> soft = {};
     soft.max[0] = soft.max[1] = -INFINITY;
     soft.unit[0] = soft.unit[1] = Shared::kQuantised ? 1.0f / (1 << 24) : 1;
-    put_tile_queries<dim, Format<type>::kBf16>(p, tile, soft, queries);
+    put_tile_queries<dim, Format<type>::kBf16>(p, tile, soft, queries, Shared::kQuantised && v.plan.n_bands);
     PageInfo page = {};
     page.first_pos = first + min(tile.first_query + warp * 16, last_query) / group;
     page.last_pos = first + min(tile.first_query + warp * 16 + 15, last_query) / group;
     PageWalk walk = {WALK_SINK, 0};
     page.visit = take_pages<type, dim>(soft, page, v, walk, memory, queries, p.softcap);
     if constexpr (Shared::kQuantised) {
-        put_tile_queries<dim, true>(p, tile, soft, queries);
+        put_tile_queries<dim, true>(p, tile, soft, queries, false);
         take_image_pages<type, dim>(soft, page, v, walk, memory, queries, p.softcap);
     }
     put_rows<dim>(p, tile, soft);

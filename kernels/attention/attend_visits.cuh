@@ -93,6 +93,44 @@ __device__ inline const char *visits_sector(const Visits &v, uint32_t sector, bo
     return v.base + number * v.page_bytes + (size_t)in_page * v.sector_bytes;
 }
 
+/* Sectors that stand apart from the rows by one band: those from the one that was asked for up to `end`. */
+struct BandRange {
+    uint32_t end, n_steps; /* of 16 channels, which their scores take */
+};
+
+/* Of rows in one page (plan_channels). */
+__device__ inline BandRange band_at(const Visits &v, uint32_t sector, uint32_t k_dim)
+{
+    const AttnPlan &plan = v.plan;
+    constexpr uint32_t kStep = 16, kLast = KV_SECTOR_TOKENS - 1; /* channels; token of a sector */
+    uint32_t page = v.first_pos / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    BandRange ret = {UINT32_MAX, k_dim / kStep};
+    for (uint32_t i = 0; i < plan.n_bands; i++) {
+        AttnBand band = plan.bands[i];
+        bool is_any = page >= kLast && page - kLast >= band.first_distance; /* the first sector at least */
+        uint32_t end = is_any ? (page - kLast - band.first_distance) / KV_SECTOR_TOKENS + 1 : 0;
+        if (i == 0) end = UINT32_MAX;
+        if (sector >= end) break;
+        ret = {end, min(band.n_channels, k_dim) / kStep};
+    }
+    return ret;
+}
+
+/* BandRange.n_steps of a sector a lane, by a warp: a table has no more bands than lanes. */
+__device__ inline uint32_t band_steps(const Visits &v, uint32_t sector, uint32_t k_dim)
+{
+    const uint32_t lane = threadIdx.x % kWarp, page = v.first_pos / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    const uint32_t last = sector * KV_SECTOR_TOKENS + KV_SECTOR_TOKENS - 1, apart = page > last ? page - last : 0;
+    AttnBand band = {0, k_dim};
+    if (lane < v.plan.n_bands) band = v.plan.bands[lane];
+    uint32_t n_channels = k_dim;
+    for (uint32_t i = 0; i < v.plan.n_bands; i++) {
+        uint32_t first = __shfl_sync(kAllLanes, band.first_distance, i), n = __shfl_sync(kAllLanes, band.n_channels, i);
+        if (first <= apart) n_channels = n;
+    }
+    return min(n_channels, k_dim) / 16;
+}
+
 /* Whether the row at position `row` sees a key of a visited sector. */
 template <bool quantised>
 __device__ inline bool visits_sees(const AttnPlan &plan, bool is_listed, bool is_image, uint32_t row, uint32_t key)

@@ -6,6 +6,8 @@
  *
  * Listed sectors come eight a tile, wherever they are: a tile is then a function of the list alone.
  *
+ * Bands: a tile of keys ends where a band does, and brings the channels alone that its scores take.
+ *
  * Keys lie in shared memory as they are stored, which is 8 tokens by 16 bytes a core: a product takes the first,
  * another the last 8 tokens of each sector. Values come in pieces of 16 bytes, since their rows must be swizzled.
  *
@@ -28,6 +30,7 @@ constexpr unsigned kFeedRegisters = 40, kAttendRegisters = 232;
 template <KvType type, int dim> struct WgmmaTile {
     static constexpr unsigned kRowBytes = dim * 2;
     static constexpr unsigned kSectorBytes = KV_SECTOR_TOKENS * kRowBytes; /* of K or V */
+    static constexpr unsigned kStepBytes = KV_SECTOR_TOKENS * 32;          /* of a sector's K: 16 channels */
     static constexpr unsigned kBytes = kTileKeys * kRowBytes;              /* the same */
     static constexpr unsigned kWildBytes = kTileKeys * dim / 8;
     static constexpr unsigned kStages = dim == 128 ? 3 : 5;
@@ -40,6 +43,7 @@ template <KvType type, int dim> struct WgmmaTile {
 constexpr uint32_t kListed = 1u << 8; /* the list names them; else they follow one another */
 constexpr uint32_t kMasked = 1u << 9; /* some row of the tile of queries does not see all keys */
 constexpr uint32_t kLast = 1u << 10;  /* the last of a tile of queries */
+constexpr unsigned kStepsAt = 16;     /* with bands, from this bit on: steps of 16 channels that scores take */
 
 struct KeyTile {
     const char *places[kTileSectors]; /* of seen sectors */

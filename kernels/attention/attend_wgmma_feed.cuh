@@ -12,6 +12,7 @@ enum KeyPhase { KEYS_SINK, KEYS_LIST, KEYS_RECENT, KEYS_END };
 struct KeyWalk {
     uint32_t phase, at; /* sector, or index into the list */
     uint32_t whole_from, whole_end;
+    BandRange band; /* of sector `at` but in the list, if that has a band */
 };
 
 /*
@@ -27,7 +28,7 @@ __device__ inline KeyWalk walk_begin(const Visits &v)
 {
     uint32_t begin = v.plan.recent > v.last_pos ? 0 : (v.last_pos - v.plan.recent) / KV_SECTOR_TOKENS + 1;
     return {KEYS_SINK, 0, (begin + kTileSectors - 1) / kTileSectors * kTileSectors,
-            (v.first_pos + 1) / KV_SECTOR_TOKENS};
+            (v.first_pos + 1) / KV_SECTOR_TOKENS, {0, 0}};
 }
 
 /* What is not held, or lies behind the last row, is nobody's. */
@@ -42,22 +43,29 @@ __device__ inline uint32_t walk_end(const Visits &v, uint32_t phase)
 }
 
 /* The next sectors of the list, by whole warps. */
-__device__ inline Fetch walk_list(const Visits &v, KeyWalk &walk)
+template <int dim, bool has_bands> __device__ inline Fetch walk_list(const Visits &v, KeyWalk &walk)
 {
-    uint32_t n = min(v.n_list - walk.at, kTileSectors), lane = threadIdx.x % kWarp;
+    uint32_t n = min(v.n_list - walk.at, kTileSectors), lane = threadIdx.x % kWarp, n_steps = dim / 16;
     uint32_t sector = lane < n ? v.plan.list[walk.at + lane] : 0;
+    if (has_bands && v.plan.n_bands) { /* as many as have the first one's */
+        uint32_t own = band_at(v, sector, dim).n_steps;
+        n_steps = __shfl_sync(kAllLanes, own, 0);
+        n = min(n, (uint32_t)__ffs(__ballot_sync(kAllLanes, lane >= n || own != n_steps)) - 1);
+    }
     uint32_t sectors = __ballot_sync(kAllLanes, lane < n && is_held(v, sector / KV_PAGE_SECTORS));
     uint32_t whole =
         __ballot_sync(kAllLanes, lane < n && sector * KV_SECTOR_TOKENS + KV_SECTOR_TOKENS - 1 <= v.first_pos);
     Fetch ret = {walk.at, sectors | kListed | ((sectors & whole) == kAllSectors ? 0 : kMasked), {0, 0}};
+    if (has_bands) ret.bits |= n_steps << kStepsAt;
     walk.at += n;
     return ret;
 }
 
 /* The sectors from walk.at on of one tile that begins at a multiple of its size. */
-__device__ inline Fetch walk_range(const Visits &v, KeyWalk &walk)
+template <int dim, bool has_bands> __device__ inline Fetch walk_range(const Visits &v, KeyWalk &walk)
 {
     uint32_t first = walk.at / kTileSectors * kTileSectors, end = min(walk_end(v, walk.phase), first + kTileSectors);
+    if (has_bands) end = min(end, walk.band.end);
     Fetch ret = {first, (1u << (end - first)) - (1u << (walk.at - first)), {0, 0}};
     walk.at = end;
     for (uint32_t i = 0; i < 2; i++) {
@@ -71,16 +79,19 @@ __device__ inline Fetch walk_range(const Visits &v, KeyWalk &walk)
     bool is_whole = ret.bits == kAllSectors && visits_all_seen<false>(v.plan, false, false, v.first_pos, v.last_pos,
                                                                       first * KV_SECTOR_TOKENS, kTileKeys);
     if (!is_whole) ret.bits |= kMasked;
+    if (has_bands) ret.bits |= walk.band.n_steps << kStepsAt;
     return ret;
 }
 
 /* False: there are no more. At one place in the code, so that nothing goes through memory. */
+template <int dim, bool has_bands>
 __device__ __forceinline__ bool walk_keys(const Visits &v, KeyWalk &walk, Fetch &ret)
 {
     bool is_whole = walk.phase == KEYS_RECENT && walk.at >= walk.whole_from && walk.at + kTileSectors <= walk.whole_end;
+    if (has_bands) is_whole = is_whole && walk.at + kTileSectors <= walk.band.end;
     if (is_whole && walk.at % kTileSectors == 0) {
         const uint32_t *pages = v.pages + walk.at / KV_PAGE_SECTORS;
-        ret = {walk.at, kAllSectors, {pages[0], pages[1]}};
+        ret = {walk.at, kAllSectors | (has_bands ? walk.band.n_steps << kStepsAt : 0), {pages[0], pages[1]}};
         walk.at += kTileSectors;
         return true;
     }
@@ -90,7 +101,8 @@ __device__ __forceinline__ bool walk_keys(const Visits &v, KeyWalk &walk, Fetch 
             walk.at = walk.phase == KEYS_RECENT ? v.first_recent : 0;
             continue;
         }
-        ret = walk.phase == KEYS_LIST ? walk_list(v, walk) : walk_range(v, walk);
+        if (has_bands && walk.phase != KEYS_LIST && walk.at >= walk.band.end) walk.band = band_at(v, walk.at, dim);
+        ret = walk.phase == KEYS_LIST ? walk_list<dim, has_bands>(v, walk) : walk_range<dim, has_bands>(v, walk);
         if (ret.bits & kAllSectors) return true;
     }
     return false;
@@ -148,7 +160,7 @@ __device__ __forceinline__ const char *slot_at(const Visits &v, uint32_t page)
 }
 
 /* By the first warp: a lane a sector. */
-template <class Tile>
+template <class Tile, bool has_bands>
 __device__ __forceinline__ void bring_keys(WgmmaShared &shared, const WgmmaMemory &memory, const Visits &v,
                                            const Fetch &fetch, Ring<Tile::kStages> &ring)
 {
@@ -169,9 +181,10 @@ __device__ __forceinline__ void bring_keys(WgmmaShared &shared, const WgmmaMemor
         }
         if (lane == 0) tile.bits = fetch.bits;
         __syncwarp();
-        if (lane == 0) lw::barrier_expect(&shared.k_full[at], __popc(fetch.bits & kAllSectors) * Tile::kSectorBytes);
+        const uint32_t bytes = has_bands ? (fetch.bits >> kStepsAt) * Tile::kStepBytes : Tile::kSectorBytes;
+        if (lane == 0) lw::barrier_expect(&shared.k_full[at], __popc(fetch.bits & kAllSectors) * bytes);
         if (is_seen)
-            lw::bulk_copy(memory.keys + at * Tile::kBytes + lane * Tile::kSectorBytes, place, Tile::kSectorBytes,
+            lw::bulk_copy(memory.keys + at * Tile::kBytes + lane * Tile::kSectorBytes, place, bytes,
                           &shared.k_full[at]);
         __syncwarp();
     }
@@ -320,7 +333,7 @@ __device__ __forceinline__ void show_work(WgmmaShared &shared, Ring<kWorks> work
 }
 
 /* Keys are a tile ahead of values, and their pages' numbers one more. */
-template <KvType type, int dim>
+template <KvType type, int dim, bool has_bands>
 __device__ __forceinline__ void feed(const AttendParams &p, WgmmaShared &shared, const WgmmaMemory &memory)
 {
     using Tile = WgmmaTile<type, dim>;
@@ -336,14 +349,14 @@ __device__ __forceinline__ void feed(const AttendParams &p, WgmmaShared &shared,
         Fetch before = {}, now = {}, next = {};
         unsigned n = 0;
         for (bool is_more = true; is_more; n++, before = now, now = next) {
-            is_more = walk_keys(work.visits, walk, next);
+            is_more = walk_keys<dim, has_bands>(work.visits, walk, next);
             if (n == 0) {
                 show_work(shared, works, !is_more);
                 expect_queries<dim>(p, work);
                 continue;
             }
             if (!is_more) now.bits |= kLast;
-            bring_keys<Tile>(shared, memory, work.visits, now, k_ring);
+            bring_keys<Tile, has_bands>(shared, memory, work.visits, now, k_ring);
             if (n > 1) bring_values<Tile>(shared, memory, work.visits, before, p.q, v_ring, pending);
         }
         if (n > 1) bring_values<Tile>(shared, memory, work.visits, before, p.q, v_ring, pending);

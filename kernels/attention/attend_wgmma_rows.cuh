@@ -62,16 +62,23 @@ __device__ __forceinline__ void load_queries(Rows<dim> &rows, const AttendParams
     for (int i = 0; i < dim / 2; i++) rows.out[i] = 0;
 }
 
-/* Scores of the keys at `keys`: tokens 0..7 of all sectors, then 8..15. */
-template <class Tile, int dim> __device__ __forceinline__ void ask_scores(Rows<dim> &rows, const char *keys)
+/* Scores of the keys of a tile, which are at `keys`: tokens 0..7 of all sectors, then 8..15. */
+template <class Tile, bool has_bands, int dim>
+__device__ __forceinline__ void ask_scores(Rows<dim> &rows, const char *keys, const KeyTile &tile)
 {
+    const uint32_t n_steps = has_bands ? tile.bits >> kStepsAt : dim / 16;
     uint64_t b = lw::matrix_b(keys, 256, Tile::kSectorBytes, false);
 #pragma unroll
     for (int half = 0; half < 2; half++, b += 128 / 16) {
         lw::matrix_multiply<Tile::kBf16, false, false>(rows.scores[half], rows.q[0], b);
 #pragma unroll
         for (int step = 1; step < dim / 16; step++)
-            lw::matrix_multiply<Tile::kBf16, false, true>(rows.scores[half], rows.q[step], b + step * 512 / 16);
+            if constexpr (has_bands)
+                lw::matrix_multiply_if<Tile::kBf16>(step < (int)n_steps, rows.scores[half], rows.q[step],
+                                                    b + step * Tile::kStepBytes / 16);
+            else
+                lw::matrix_multiply<Tile::kBf16, false, true>(rows.scores[half], rows.q[step],
+                                                              b + step * Tile::kStepBytes / 16);
     }
     lw::matrix_commit();
 }
@@ -310,7 +317,7 @@ __device__ __forceinline__ void end_values(Rows<dim> &rows, WgmmaShared &shared,
     ring.next();
 }
 
-template <class Tile, int dim>
+template <class Tile, bool has_bands, int dim>
 __device__ __forceinline__ void attend_work(Rows<dim> &rows, WgmmaShared &shared, const WgmmaMemory &memory,
                                             AttendRings<Tile> &rings, const QueryWork &work, uint32_t group,
                                             float softcap)
@@ -319,7 +326,7 @@ __device__ __forceinline__ void attend_work(Rows<dim> &rows, WgmmaShared &shared
     float shrink[2];
     lw::barrier_wait(&shared.k_full[rings.k.at()], rings.k.parity());
     lw::matrix_begin();
-    ask_scores<Tile>(rows, memory.keys + rings.k.at() * Tile::kBytes);
+    ask_scores<Tile, has_bands>(rows, memory.keys + rings.k.at() * Tile::kBytes, shared.tiles[rings.k.slot]);
     lw::matrix_wait<0>(rows.scores[0]);
     lw::matrix_wait<0>(rows.scores[1]);
     leave(&shared.k_empty[rings.k.at()]);
@@ -330,7 +337,7 @@ __device__ __forceinline__ void attend_work(Rows<dim> &rows, WgmmaShared &shared
         lw::barrier_wait(&shared.k_full[rings.k.at()], rings.k.parity());
         lw::named_wait(own_turn, 2 * lw::kGroupThreads);
         lw::matrix_begin();
-        ask_scores<Tile>(rows, memory.keys + rings.k.at() * Tile::kBytes);
+        ask_scores<Tile, has_bands>(rows, memory.keys + rings.k.at() * Tile::kBytes, shared.tiles[rings.k.slot]);
         lw::barrier_wait(&shared.v_full[rings.v.at()], rings.v.parity());
         lw::matrix_begin();
         ask_values<Tile>(rows, memory.values + rings.v.at() * Tile::kBytes);
@@ -376,7 +383,7 @@ __device__ __forceinline__ void put_rows(const AttendParams &p, const QueryWork 
     }
 }
 
-template <KvType type, int dim>
+template <KvType type, int dim, bool has_bands>
 __device__ __forceinline__ void attend_all(const AttendParams &p, WgmmaShared &shared, const WgmmaMemory &memory)
 {
     using Tile = WgmmaTile<type, dim>;
@@ -390,13 +397,14 @@ __device__ __forceinline__ void attend_all(const AttendParams &p, WgmmaShared &s
         if (work.is_end) break;
         Rows<dim> rows;
         load_queries<dim, Tile::kBf16>(rows, p, work);
-        if (!work.is_empty) attend_work<Tile>(rows, shared, memory, rings, work, p.n_heads / p.n_kv_heads, p.softcap);
+        if (!work.is_empty)
+            attend_work<Tile, has_bands>(rows, shared, memory, rings, work, p.n_heads / p.n_kv_heads, p.softcap);
         put_rows(p, work, rows);
         leave(&shared.work_empty[works.at()]);
     }
 }
 
-template <KvType type, int dim>
+template <KvType type, int dim, bool has_bands>
 __global__ void __launch_bounds__(kAttendThreads, 1) attend_wgmma(const __grid_constant__ AttendParams p)
 {
     using Tile = WgmmaTile<type, dim>;
@@ -423,10 +431,10 @@ __global__ void __launch_bounds__(kAttendThreads, 1) attend_wgmma(const __grid_c
     lw::grid_release();
     if (threadIdx.x < lw::kGroupThreads) {
         lw::registers_give<kFeedRegisters>();
-        feed<type, dim>(p, shared, memory);
+        feed<type, dim, has_bands>(p, shared, memory);
     } else {
         lw::registers_take<kAttendRegisters>();
-        attend_all<type, dim>(p, shared, memory);
+        attend_all<type, dim, has_bands>(p, shared, memory);
     }
 }
 
@@ -434,7 +442,7 @@ template <KvType type, int dim> bool launch_wgmma(const AttendParams &p, Stream 
 {
     using Tile = WgmmaTile<type, dim>;
     const DeviceFacts *facts = device_facts();
-    auto kernel = attend_wgmma<type, dim>;
+    auto kernel = p.launch.has_bands ? attend_wgmma<type, dim, true> : attend_wgmma<type, dim, false>;
     if (!facts ||
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)Tile::kShared) != cudaSuccess)
         return false;

@@ -89,6 +89,7 @@ typedef struct KvLaunch {
     uint32_t tiled_rows;   /* at least the rows of all other spans together; 0: there is none */
     bool is_deterministic; /* a row's bits do not depend on the batch; its split spans have 1 row each */
     uint32_t most_keys;    /* that any row sees, where span i is row i: a decode step; 0: nothing is known */
+    bool has_bands;        /* some plan of a span has; all rows of such a span lie in one page */
     bool is_early;         /* nor what lists hold: they too may be read while the kernel in front still runs */
 } KvLaunch;
 

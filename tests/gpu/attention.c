@@ -391,6 +391,46 @@ static void test_long(const KernelTable *table, KvType type, uint32_t n_tokens)
     world_free(world);
 }
 
+/* Scores that take fewer channels the further a key is; rows of a sequence lie in one page. */
+static void test_bands(const KernelTable *table, KvType type, uint32_t dim, uint32_t group)
+{
+    static const WorldSeq seqs[] = {{0, 1, 0},    {63, 1, 0},    {64, 1, 0},   {130, 5, 0},  {700, 2, 0},
+                                    {1500, 30, 0}, {2048, 64, 0}, {2563, 61, 0}, {3100, 20, 0}, {4159, 1, 0}};
+    enum { N_SEQS = sizeof seqs / sizeof *seqs, N_HEADS = 3 };
+    const AttnBand bands[] = {{0, dim},  {40, dim - 16}, {90, dim - 32},   {200, dim / 32 * 16},
+                              {600, 32}, {2000, 16},     {UINT32_MAX, 16}};
+    char name[120];
+    WorldShape shape = {.types = {type},
+                        .n_classes = 1,
+                        .n_heads = group * N_HEADS,
+                        .n_kv_heads = N_HEADS,
+                        .dim = dim,
+                        .seqs = seqs,
+                        .n_seqs = N_SEQS};
+    World *world = world_new(&shape, dim + 7 * group);
+    world_store(world, table);
+    world_copy(world);
+    for (int split = 0; split < 3; split++)
+        for (uint32_t plans = 0; plans < 3; plans++) {
+            set_split(world, split);
+            if (plans) set_plans(world, 3 * plans + (uint32_t)split);
+            for (uint32_t s = 0; s < N_SEQS; s++)
+                for (uint32_t h = 0; h < N_HEADS; h++) {
+                    if (!plans) world->plans[s][h] = (AttnPlan){.recent = PLAN_ALL};
+                    world->plans[s][h].bands = bands;
+                    world->plans[s][h].n_bands = (s + h) % 4 == 3 ? 0 : (sizeof bands / sizeof *bands) - (s + h) % 2;
+                }
+            world_update(world);
+            snprintf(name, sizeof name, "bands, %s, %u channels, group %u, split %d, plans %u",
+                     kv_type_info(type)->name, dim, group, split, plans);
+            check_attend(world, table, name, plans == 2 ? 3 : 0, false);
+        }
+    for (uint32_t s = 0; s < N_SEQS; s++) world->seqs[s].is_split = world->seqs[s].n_rows == 1;
+    world_update(world);
+    check_invariance(world, table, "bands, alone and together");
+    world_free(world);
+}
+
 static void test_refusals(const KernelTable *table)
 {
     WorldSeq seq = {3, 1, false};
@@ -416,6 +456,8 @@ static void run_all(const KernelTable *table)
             for (size_t g = 0; g < 6; g++)
                 if (is_quick ? (d + t) % 4 == 0 && g == 1 : d == 2 || (d + g + t) % 2 == 0)
                     test_shape(table, types[t], dims[d], groups[g], false);
+        for (size_t d = 0; d < 4; d++)
+            if (!is_quick || d == t % 4) test_bands(table, types[t], dims[d], groups[(2 * d + t) % 6]);
         for (size_t d = 0; d < 4; d++)
             if (!is_quick || d == t % 4) test_turn(table, types[t], dims[d], groups[(d + t) % 6]);
         if (is_quick) continue;

@@ -238,22 +238,27 @@ static cudaGraphExec_t new_graph(const KernelTable *table, AttendParams params, 
 /* A case's pages and spans. */
 typedef struct Setup {
     KvPool *pool, *images;
-    uint32_t n_layers, n_rows;
+    uint32_t n_layers, n_rows, n_spans;
     size_t sector_bytes;
     KvSpan *spans[MAX_LAYERS];
 } Setup;
 
 static void new_spans(const Case *c, const KvPages *views, const AttnPlan *plans, Setup *setup)
 {
-    KvSpan *spans = must(calloc(c->n_seqs, sizeof *spans));
+    const uint32_t each = c->has_bands && c->n_rows > KV_PAGE_TOKENS ? KV_PAGE_TOKENS : c->n_rows; /* of a page */
+    const uint32_t n_parts = c->n_rows / each;
+    setup->n_spans = c->n_seqs * n_parts;
+    KvSpan *spans = must(calloc(setup->n_spans, sizeof *spans));
     for (uint32_t l = 0; l < setup->n_layers; l++) {
         KvHead heads[KV_HEADS];
         for (uint32_t h = 0; h < KV_HEADS; h++) heads[h] = (KvHead){0, l * KV_HEADS + h};
         KvHead *device_heads = device_copy(heads, sizeof heads);
-        for (uint32_t s = 0; s < c->n_seqs; s++)
-            spans[s] =
-                (KvSpan){views + s, device_heads, plans, s * c->n_rows, c->n_rows, c->context - c->n_rows, c->is_split};
-        setup->spans[l] = device_copy(spans, c->n_seqs * sizeof *spans);
+        for (uint32_t i = 0; i < setup->n_spans; i++) {
+            const uint32_t s = i / n_parts, from = (n_parts - 1 - i % n_parts) * each;
+            spans[i] = (KvSpan){views + s, device_heads, plans,      s * c->n_rows + from,
+                                each,      c->context - c->n_rows + from, c->is_split};
+        }
+        setup->spans[l] = device_copy(spans, setup->n_spans * sizeof *spans);
     }
     free(spans);
 }
@@ -294,7 +299,7 @@ static void run_case(const KernelTable *table, const Case *c, const char *name, 
     size_t n = (size_t)setup.n_rows * HEADS * DIM;
     AttendParams params = {.q = new_queries(n),
                            .out = device_copy(NULL, n * sizeof(float)),
-                           .n_spans = c->n_seqs,
+                           .n_spans = setup.n_spans,
                            .n_heads = HEADS,
                            .n_kv_heads = KV_HEADS,
                            .k_dim = DIM,
@@ -303,6 +308,7 @@ static void run_case(const KernelTable *table, const Case *c, const char *name, 
     uint32_t split_rows = c->is_split ? setup.n_rows : 0;
     params.launch =
         (KvLaunch){1u << c->type, c->is_split ? c->n_rows : 0, setup.n_rows - split_rows, c->is_deterministic};
+    params.launch.has_bands = c->has_bands;
     size_t scratch = attend_cuda_scratch_bytes(split_rows, HEADS, KV_HEADS, DIM, c->is_deterministic);
     params.scratch = device_copy(NULL, scratch);
     check(cudaMemset(params.scratch, 0, scratch), "clearing scratch");

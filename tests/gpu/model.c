@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * usage: gpu_model [short | select | digest | deterministic] [MODEL.gguf ...]
+ * usage: gpu_model [short | select | digest | deterministic | bands] [MODEL.gguf ...]
  * Whole models on device 0 against the CPU engine: tiny ones of every family, weight and KV type, and the text that the
  * given files write greedily. short: for a sanitizer, which makes all of it slow; select: rows that select alone;
- * digest: the way of logits to the host alone; deterministic: rows whose bits do not depend on the batch alone.
+ * digest: the way of logits to the host alone; deterministic: rows whose bits do not depend on the batch alone; bands:
+ * wavelength windows alone.
  */
+#include "tests/gpu/model_bands.h"
 #include "tests/gpu/model_digest.h"
 #include "tests/gpu/model_pair.h"
 #include "tests/gpu/model_select.h"
@@ -354,8 +356,8 @@ static void try_refusals(void)
 }
 
 /* What can be asked for alone. */
-enum { SELECT, DIGEST, DETERMINISTIC };
-static const char *const parts[] = {"select", "digest", "deterministic"};
+enum { SELECT, DIGEST, DETERMINISTIC, BANDS };
+static const char *const parts[] = {"select", "digest", "deterministic", "bands"};
 
 static bool is_part(const char *only, int part)
 {
@@ -381,6 +383,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof cases / sizeof *cases && is_part(only, DETERMINISTIC); i++)
         if (i == 0 || (!is_short && cases[i].kv_type == KV_INT8)) try_deterministic_case(&cases[i]);
     if (is_part(only, SELECT)) try_selection(device);
+    if (is_part(only, BANDS)) try_bands(device);
     for (int i = 1 + (is_short || only); i < argc; i++) {
         if (is_part(only, SELECT)) try_selected_text(device, argv[i]);
         if (is_part(only, DIGEST)) try_model_digests(device, argv[i]);

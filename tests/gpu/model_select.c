@@ -45,6 +45,15 @@ static AttnPolicy pages_of(const HeadRoles *roles, uint32_t refresh)
     return policy;
 }
 
+/* Whose scores take fewer channels of keys that are far away, too. */
+static AttnPolicy windowed_pages(void)
+{
+    AttnPolicy policy = pages_of(NULL, 4);
+    policy.name = "windows of few pages";
+    policy.wavelength = (Wavelength){.k_prefill = 0.5, .k_decode = 0.25};
+    return policy;
+}
+
 /* Tokens that each sequence begins with: from below the bypass to far beyond. */
 static const uint32_t before[N_SEQS] = {440, 300, 330, 64, 319};
 
@@ -106,7 +115,9 @@ static void compare_most(const char *what, const float *want, const float *got, 
                   sum[0] / n[0]);
 }
 
-static void try_decode(const Pair *pair, PolicyId policy, const char *name, const uint32_t *tokens, double limit)
+/* has_bands: which keys of a list they cut is known to the device alone, so that the host counts more bytes. */
+static void try_decode(const Pair *pair, PolicyId policy, bool has_bands, const char *name, const uint32_t *tokens,
+                       double limit)
 {
     float *want = model_logits(pair->cpu, N_SEQS * N_STEPS), *got = model_logits(pair->cpu, N_SEQS * N_STEPS);
     AttentionStats a[N_SEQS], b[N_SEQS];
@@ -117,7 +128,8 @@ static void try_decode(const Pair *pair, PolicyId policy, const char *name, cons
     compare_most(what, want, got, engine_shape(pair->cpu)->n_vocab, limit);
     for (uint32_t i = 0; i < N_SEQS; i++)
         device_report(a[i].n_selections == b[i].n_selections && a[i].n_queries == b[i].n_queries &&
-                          a[i].n_tokens == b[i].n_tokens && a[i].kv_bytes == b[i].kv_bytes &&
+                          a[i].n_tokens == b[i].n_tokens &&
+                          (has_bands ? a[i].kv_bytes <= b[i].kv_bytes : a[i].kv_bytes == b[i].kv_bytes) &&
                           a[i].n_refreshes[0] == b[i].n_refreshes[0],
                       "%s, policy %u: sequence %u counts %llu selections and %llu tokens, not %llu and %llu", name,
                       policy, i, (unsigned long long)b[i].n_selections, (unsigned long long)b[i].n_tokens,
@@ -218,9 +230,10 @@ static void try_looking(Engine *engine, PolicyId policy, const char *name, const
     printf("%-52s %u lists, %u equal, %u pages as near\n", name, counts.n_lists, counts.n_equal, counts.n_near);
     uint64_t counted = engine_seq_attention(engine, again, ROWS_DECODE).kv_bytes;
     uint64_t windows = engine_shape(engine)->window_tokens;
-    device_report(looks.counting.counts.kv_bytes == counted || (windows && looks.counting.counts.kv_bytes > counted),
+    const uint64_t seen = looks.counting.counts.kv_bytes;
+    device_report(seen == counted || (windows && seen > counted),
                   "%s, policy %u: %llu bytes are seen, %llu counted", name, policy,
-                  (unsigned long long)looks.counting.counts.kv_bytes, (unsigned long long)counted);
+                  (unsigned long long)seen, (unsigned long long)counted);
     free(logits);
     list_check_free(looks.lists);
     const SeqId seqs[] = {base, run, again};
@@ -235,7 +248,9 @@ static void try_tiny(Device *device, const char *name, const char *const *settin
         {.name = "half", .roles = &roles, .sink = 64, .recent_prefill = 64, .recent_decode = 64},
         pages_of(NULL, 1),
         pages_of(NULL, 4),
-        pages_of(&roles, 4)};
+        pages_of(&roles, 4),
+        windowed_pages()};
+    enum { N_POLICIES = sizeof policies / sizeof *policies };
     TinyModel model = tiny_model_default();
     char path[256];
     Error error = {0};
@@ -245,11 +260,12 @@ static void try_tiny(Device *device, const char *name, const char *const *settin
     good = good && tiny_model_temp(&model, path, sizeof path, &error);
     device_report(good, "%s: %s", name, error.text);
     if (!good) return;
-    const PairParams params = {path, type, false, CONTEXT, N_SEQS + 1, ROWS, policies, 5};
+    const PairParams params = {path, type, false, CONTEXT, N_SEQS + 1, ROWS, policies, N_POLICIES};
     Pair pair = pair_open(device, &params, true);
     model_text(pair.cpu, 5, tokens, TOKENS);
-    for (PolicyId policy = 2; policy < 5; policy++) {
-        try_decode(&pair, policy, name, tokens, limit);
+    for (PolicyId policy = 2; policy < N_POLICIES; policy++) {
+        const bool has_bands = policies[policy].wavelength.k_decode > 0;
+        try_decode(&pair, policy, has_bands, name, tokens, limit);
         try_ways(pair.gpu, policy, name, tokens);
         try_looking(pair.gpu, policy, name, tokens);
     }

@@ -213,6 +213,9 @@ void world_update(World *world)
         memcpy(plans, world->plans[s], sizeof plans);
         for (uint32_t h = 0; h < shape->n_kv_heads; h++)
             if (plans[h].n_list) plans[h].list = on_device(world, plans[h].list, plans[h].n_list * sizeof(uint32_t));
+        for (uint32_t h = 0; h < shape->n_kv_heads; h++)
+            if (plans[h].n_bands)
+                plans[h].bands = on_device(world, plans[h].bands, plans[h].n_bands * sizeof(AttnBand));
         const KvPages *pages = device_pages(world, s, pools);
         const AttnPlan *device_plans = on_device(world, plans, sizeof plans);
         for (int pass = 0; pass < 2; pass++) {
@@ -233,6 +236,8 @@ static KvLaunch launch_of(const World *world, uint32_t first, uint32_t end)
     for (uint32_t c = 0; c < world->shape.n_classes; c++) launch.types |= 1u << world->shape.types[c];
     for (uint32_t s = first; s < end; s++) {
         const WorldSeq *seq = &world->seqs[s];
+        for (uint32_t h = 0; h < world->shape.n_kv_heads; h++)
+            launch.has_bands |= world->plans[s][h].n_bands > 0;
         if (!seq->is_split)
             launch.tiled_rows += seq->n_rows;
         else if (seq->n_rows > launch.split_rows)

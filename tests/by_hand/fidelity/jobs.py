@@ -54,6 +54,8 @@ GPU_MADE_ROLES = {"smollm2-gpu-calibrate": {"g25": (0.25, 128, 256), "g50": (0.5
 MADE_ROLES.update(GPU_MADE_ROLES)
 GPU_LISTS = ["lserve-4k:budget=1024", "lserve-4k:budget=2048", "lserve-4k:budget=3072", "lserve-4k", "lserve-4k:budget=6144",
              "lserve-4k:budget=2048:refresh=1", "lserve-4k:refresh=1"]
+GPU_WINDOWED = [f"lserve-4k:budget=6144:roles=n70:{more}k_decode=4" for more in ("", "refresh=1:")]
+GPU_WAVE = [*GRID["wave"], "dense:k_decode=2"]
 GPU_CERTIFIED = ["lserve-4k:budget=6144:roles=n70", "lserve-4k:budget=6144:roles=n70:refresh=1", "dense:roles=n70"]
 GPU_GRID = {"lists": [*GPU_LISTS, *GPU_CERTIFIED],
             "roles": [*(f"dense:roles={name}" for name in GPU_MADE_ROLES["smollm2-gpu-calibrate"]), "lserve-4k:roles=g50",
@@ -154,6 +156,13 @@ def gpu():
             yield ask(f"gemma-gpu-{mode}-{haystack}", "gemma", ",".join(gemma), haystack, GPU_GEMMA, mode, **on)
     for haystack in CERTIFIED:
         yield ask(f"smollm2-gpu-prefill-{haystack}", "smollm2", ",".join(smollm2), haystack, GPU_CERTIFIED, **on)
+    for haystack in EXPLORED:
+        yield ask(f"smollm2-gpu-prefill-{haystack}-wave", "smollm2", ",".join(smollm2), haystack, [*GPU_WAVE, *GPU_WINDOWED], **on)
+        yield ask(f"gemma-gpu-prefill-{haystack}-wave", "gemma", ",".join(gemma), haystack, GPU_WAVE, **on)
+    for haystack in CERTIFIED:
+        yield ask(f"smollm2-gpu-prefill-{haystack}-wave", "smollm2", ",".join(smollm2), haystack, GPU_WINDOWED, **on)
+    for model in ("smollm2", "gemma"):
+        yield rows(f"{model}-gpu-rows-wave", model, GRID["wave"], **on)
     yield rows("smollm2-gpu-rows", "smollm2", ["lserve-4k:budget=2048", "lserve-4k", *GPU_CERTIFIED], **on)
     yield rows("gemma-gpu-rows", "gemma", ["lserve-4k:budget=2048", "lserve-4k", "dense:roles=e50"], **on)
     for factor in (2, 4):

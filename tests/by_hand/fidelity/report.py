@@ -219,10 +219,12 @@ def gpu_tables(state):
     gemma = {mode: Cells(state, rf"gemma-gpu-{mode}-.*", jobs.EXPLORED) for mode in ("prefill", "decode")}
     return {"gpu": grid(explored, tasks, jobs.LENGTH), "gpu-decode": grid(decoded, asked, jobs.LENGTH),
             "gpu-default": default_table(certified, tasks, jobs.GPU_CERTIFIED[0]),
+            "gpu-windowed": default_table(certified, tasks, jobs.GPU_WINDOWED[0]),
             "gpu-streaming": default_table(certified, tasks, jobs.GPU_CERTIFIED[2]),
             "gpu-gemma": grid(gemma["prefill"], jobs.TASKS["gemma"], jobs.LENGTH),
             "gpu-gemma-decode": grid(gemma["decode"], jobs.TASKS["gemma"], jobs.LENGTH),
-            "gpu-rows": rows_table(state, ["smollm2-gpu-rows"]), "gpu-gemma-rows": rows_table(state, ["gemma-gpu-rows"]),
+            "gpu-rows": rows_table(state, ["smollm2-gpu-rows", "smollm2-gpu-rows-wave"]),
+            "gpu-gemma-rows": rows_table(state, ["gemma-gpu-rows", "gemma-gpu-rows-wave"]),
             "gpu-recall": recall_table(state, ["smollm2-gpu-rows", "gemma-gpu-rows"])}
 
 
