@@ -445,6 +445,21 @@ bool device_step_run(Engine *engine, const Pass *pass)
     return forward_bounds(engine, &piece, engine->shape.n_layers); /* of a page in 64 steps */
 }
 
+bool device_step_prepare(Engine *engine)
+{
+    uint32_t none = 0;
+    DeviceStep *step = engine->step;
+    const Pass nobody = {.tokens = &none, .positions = &none};
+    uint32_t n_rows = 0;
+    for (uint32_t size = 0; n_rows < step->max_rows; size++) {
+        n_rows = size_of(step, size);
+        for (uint32_t kind = n_rows > MOST_NEAR_ROWS ? KIND_ALL : 0; kind <= KIND_ALL; kind++)
+            for (int run = 0; run < 2; run++) /* plain, then as a graph */
+                if (!put_step(engine, &nobody, n_rows, false) || !run_graph(engine, size, kind)) return false;
+    }
+    return device_sync(engine->device);
+}
+
 /* ---- memory ---- */
 
 typedef struct Sizes {

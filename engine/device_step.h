@@ -11,6 +11,10 @@ LW_CHECK bool device_step_new(Engine *engine, Error *error); /* after buffers_ne
 void device_step_free(Engine *engine);                       /* without one: fine */
 uint64_t device_step_bytes(const Engine *engine);            /* of the device's memory */
 
+/* Makes the graphs of all sizes of steps without windows and lists, so that no later one waits for its own. False: the
+ * device failed. */
+LW_CHECK bool device_step_prepare(Engine *engine);
+
 /* A policy has come into the slot: its plans and heads go over. */
 LW_CHECK bool device_step_policy(Engine *engine, uint32_t slot);
 

@@ -218,7 +218,9 @@ static bool open_all(Engine *engine, const EngineParams *params, Error *error)
            rope_override_apply(params->rope, &engine->shape, error) && set_limits(engine, error) &&
            open_tokenizer(engine, error) && open_chat_template(engine, error) &&
            weights_bind(engine->family, &engine->shape, engine->gguf, progress, &engine->weights, error) &&
-           smooth_weights(engine, error) && open_memory(engine, error);
+           smooth_weights(engine, error) && open_memory(engine, error) &&
+           (!engine->step || device_step_prepare(engine) ||
+            error_set(error, ERR_DEVICE, "%s failed", engine->device->name));
 }
 
 static bool open_once(const EngineParams *params, Engine **ret_engine, uint32_t *ret_fitting_context, Error *error)
