@@ -15,9 +15,11 @@ struct KthShared {
 };
 
 /* What another block wrote, or a copy of it in shared memory. */
-__device__ inline uint32_t key_at(const uint32_t *keys, uint32_t i)
+template <bool is_kept> __device__ inline uint32_t key_at(const uint32_t *keys, uint32_t i)
 {
-    return __isShared(keys) ? keys[i] : __ldcg(keys + i);
+    if (!is_kept) return __ldcg(keys + i);
+    __builtin_assume(__isShared(keys));
+    return keys[i];
 }
 
 /* Finds the bin with the k-th highest key; shared.n_left: how many of it are chosen. By all threads of a block. */
@@ -43,12 +45,13 @@ template <uint32_t n_threads> __device__ void find_key_bin(KthShared &shared, ui
  * found with no more than n_enough keys at its end and above. shared.n_left: how many of the range are among the k
  * highest; shared.n_equal: how many are in it. By all threads of a block.
  */
-template <uint32_t n_threads>
+template <uint32_t n_threads, bool is_kept>
 __device__ uint32_t find_kth_range(const uint32_t *keys, uint32_t n, uint32_t k, uint32_t n_enough, KthShared &shared)
 {
     uint32_t least = UINT32_MAX, most = 0;
+#pragma unroll 8
     for (uint32_t i = threadIdx.x; i < n; i += n_threads) {
-        const uint32_t key = key_at(keys, i);
+        const uint32_t key = key_at<is_kept>(keys, i);
         least = min(least, key);
         most = max(most, key);
     }
@@ -72,8 +75,9 @@ __device__ uint32_t find_kth_range(const uint32_t *keys, uint32_t n, uint32_t k,
         uint32_t shift = max(32 - __clz(most - least), kKeyBinBits) - kKeyBinBits;
         for (uint32_t i = threadIdx.x; i < kKeyBins; i += n_threads) shared.bins[i] = 0;
         __syncthreads();
+#pragma unroll 8
         for (uint32_t i = threadIdx.x; i < n; i += n_threads) {
-            uint32_t key = key_at(keys, i);
+            uint32_t key = key_at<is_kept>(keys, i);
             if (key >= least && key <= most) atomicAdd(&shared.bins[(key - least) >> shift], 1);
         }
         __syncthreads();
@@ -90,7 +94,8 @@ __device__ uint32_t find_kth_range(const uint32_t *keys, uint32_t n, uint32_t k,
 template <uint32_t n_threads>
 __device__ uint32_t find_kth_key(const uint32_t *keys, uint32_t n, uint32_t k, KthShared &shared)
 {
-    return find_kth_range<n_threads>(keys, n, k, 0, shared);
+    return __isShared(keys) ? find_kth_range<n_threads, true>(keys, n, k, 0, shared)
+                            : find_kth_range<n_threads, false>(keys, n, k, 0, shared);
 }
 
 } // namespace

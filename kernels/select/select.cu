@@ -71,8 +71,9 @@ __device__ uint32_t find_pair(const SelectParams &p, const SelectShared &shared,
 /* What a block chooses in; the keys follow, if they are kept. */
 struct alignas(16) Choice {
     KthShared kth;
-    uint64_t few[kThreads]; /* keys that may be chosen, in any order, each with how far behind its page others are */
-    uint32_t pages[kThreads];
+    alignas(16) uint64_t
+        few[kThreads]; /* keys that may be chosen, in any order, each with how far behind its page others are */
+    alignas(16) uint32_t pages[kThreads]; /* of those that are, where they are in few; else none */
     uint32_t n_few;
 };
 
@@ -83,30 +84,53 @@ __device__ void put_page(const Pair &pair, uint32_t page, uint32_t at)
     *(uint4 *)(list + KV_PAGE_SECTORS * at) = make_uint4(first, first + 1, first + 2, first + 3);
 }
 
+/* Of n numbers, padded to kThreads, how many are above (or below) one. */
+__device__ uint32_t count_above(const uint64_t *numbers, uint32_t n, uint64_t one)
+{
+    uint32_t ret = 0;
+#pragma unroll 8
+    for (uint32_t i = 0; i < (n + 1) / 2; i++) {
+        const ulonglong2 two = ((const ulonglong2 *)numbers)[i];
+        ret += (two.x > one) + (two.y > one);
+    }
+    return ret;
+}
+
+__device__ uint32_t count_below(const uint32_t *numbers, uint32_t n, uint32_t one)
+{
+    uint32_t ret = 0;
+#pragma unroll 8
+    for (uint32_t i = 0; i < (n + 3) / 4; i++) {
+        const uint4 four = ((const uint4 *)numbers)[i];
+        ret += (four.x < one) + (four.y < one) + (four.z < one) + (four.w < one);
+    }
+    return ret;
+}
+
 /* The sectors of the best pages, ascending; few keys reach `least`. By all threads. */
-__device__ void list_few(const Pair &pair, const uint32_t *keys, uint32_t least, Choice &choice)
+template <bool is_kept> __device__ void list_few(const Pair &pair, const uint32_t *keys, uint32_t least, Choice &choice)
 {
     constexpr uint32_t kNone = UINT32_MAX;
+    choice.few[threadIdx.x] = 0;
     if (threadIdx.x == 0) choice.n_few = 0;
     __syncthreads();
+#pragma unroll 8
     for (uint32_t i = threadIdx.x; i < pair.n_pages; i += kThreads) {
-        uint32_t key = key_at(keys, i);
+        uint32_t key = key_at<is_kept>(keys, i);
         if (key >= least) choice.few[atomicAdd(&choice.n_few, 1)] = (uint64_t)key << 32 | (kNone - i);
     }
     __syncthreads();
     const uint32_t n = choice.n_few;
-    const uint64_t own = threadIdx.x < n ? choice.few[threadIdx.x] : 0;
-    uint32_t rank = threadIdx.x < n ? 0 : kNone, at = 0;
-    for (uint32_t i = 0; i < n && threadIdx.x < n; i++) rank += choice.few[i] > own;
-    const uint32_t page = rank < pair.n_keep ? kNone - (uint32_t)own : kNone;
+    const uint64_t own = choice.few[threadIdx.x];
+    const bool is_chosen = threadIdx.x < n && count_above(choice.few, n, own) < pair.n_keep;
+    const uint32_t page = is_chosen ? kNone - (uint32_t)own : kNone;
     choice.pages[threadIdx.x] = page;
     __syncthreads();
-    if (page == kNone) return;
-    for (uint32_t i = 0; i < n; i++) at += choice.pages[i] < page;
-    put_page(pair, page, at);
+    if (is_chosen) put_page(pair, page, count_below(choice.pages, n, page));
 }
 
 /* The same of those above a threshold, and of those that equal it the first n_equal. Each thread for a run of pages. */
+template <bool is_kept>
 __device__ void list_many(const Pair &pair, const uint32_t *keys, uint32_t threshold, uint32_t n_equal,
                           SelectShared &shared)
 {
@@ -114,17 +138,32 @@ __device__ void list_many(const Pair &pair, const uint32_t *keys, uint32_t thres
     uint32_t to = min(from + each, pair.n_pages);
     uint64_t own = 0, total; /* those above from bit 32 on, those that equal it below */
     for (uint32_t i = from; i < to; i++) {
-        uint32_t key = key_at(keys, i);
+        uint32_t key = key_at<is_kept>(keys, i);
         own += (uint64_t)(key > threshold) << 32 | (key == threshold);
     }
     uint64_t before = block_prefix(own, shared.scratch, &total);
     uint32_t equal = (uint32_t)before, at = (uint32_t)(before >> 32) + min(equal, n_equal);
     for (uint32_t i = from; i < to; i++) {
-        uint32_t key = key_at(keys, i);
+        uint32_t key = key_at<is_kept>(keys, i);
         bool is_chosen = key > threshold || (key == threshold && equal < n_equal);
         equal += key == threshold;
         if (is_chosen) put_page(pair, i, at++);
     }
+}
+
+/* By all threads. */
+template <bool is_kept>
+__device__ void choose_from(const Pair &pair, const uint32_t *keys, SelectShared &shared, Choice &choice)
+{
+    uint32_t least = 0, n_near = pair.n_pages;
+    if (n_near > kThreads) {
+        least = find_kth_range<kThreads, is_kept>(keys, pair.n_pages, pair.n_keep, kThreads, choice.kth);
+        n_near = pair.n_keep - choice.kth.n_left + choice.kth.n_equal;
+    }
+    if (n_near <= kThreads)
+        list_few<is_kept>(pair, keys, least, choice);
+    else
+        list_many<is_kept>(pair, keys, least, choice.kth.n_left, shared);
 }
 
 /* The list of a pair, all of whose keys [n_pages] other blocks or this one have written. By all threads. */
@@ -132,19 +171,16 @@ __device__ void choose(const SelectArgs &args, const Pair &pair, const uint32_t 
                        char *memory)
 {
     Choice &choice = *(Choice *)memory;
-    if (args.keeps_keys) {
-        uint4 *copy = (uint4 *)(memory + sizeof(Choice));
-#pragma unroll 8
-        for (uint32_t i = threadIdx.x; i < (pair.n_pages + 3) / 4; i += kThreads)
-            copy[i] = __ldcg((const uint4 *)keys + i);
-        keys = (const uint32_t *)copy;
-        __syncthreads();
+    if (!args.keeps_keys) {
+        choose_from<false>(pair, keys, shared, choice);
+        return;
     }
-    const uint32_t least = find_kth_range<kThreads>(keys, pair.n_pages, pair.n_keep, kThreads, choice.kth);
-    if (pair.n_keep - choice.kth.n_left + choice.kth.n_equal <= kThreads)
-        list_few(pair, keys, least, choice);
-    else
-        list_many(pair, keys, least, choice.kth.n_left, shared);
+    uint32_t *copy = (uint32_t *)(memory + sizeof(Choice));
+#pragma unroll 8
+    for (uint32_t i = threadIdx.x; i < (pair.n_pages + 3) / 4; i += kThreads)
+        ((uint4 *)copy)[i] = __ldcg((const uint4 *)keys + i);
+    __syncthreads();
+    choose_from<true>(pair, copy, shared, choice);
 }
 
 /* Tasks of a pair, whose first bounds are on their way, and the choice if they were the last of it. */
