@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How what a device must find for a piece of work lies in the memory that goes over (device_step.h): offsets in bytes. */
+/* How what a device must find for a piece of work lies in the memory that goes over (device_step.h): offsets in bytes.
+ */
 #pragma once
 #include <stddef.h>
 

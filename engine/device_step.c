@@ -12,8 +12,8 @@ enum { SPLIT_SPAN_ROWS = 16, SPLIT_ROWS_MORE = 64, RUNS_TO_NEXT_TRY = 256 };
 
 /*
  * Kinds of steps; a graph for each. By what is known of the longest context (KvLaunch.most_keys); those with bands
- * (KvLaunch.has_bands); those whose rows select, with bands and without; and of one row without also those with the same
- * layers due, which come round again: others need no launch for that.
+ * (KvLaunch.has_bands); those whose rows select, with bands and without; and of one row without also those with the
+ * same layers due, which come round again: others need no launch for that.
  */
 static const uint32_t reaches[] = {256, 2048, 0};
 enum {
@@ -40,9 +40,9 @@ struct DeviceStep {
     /* On the device, in one piece. */
     char *memory;
     uint64_t bytes;
-    char *place;     /* [packet_bytes] */
+    char *place; /* [packet_bytes] */
     DevicePlans plans;
-    Pass pass;       /* of steps: its rows */
+    Pass pass; /* of steps: its rows */
     uint32_t max_rows;
     uint32_t types; /* of all classes, as KvLaunch has them */
     DeviceGraph *graphs[N_KINDS][N_SIZES];

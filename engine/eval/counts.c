@@ -12,8 +12,7 @@ static void count_span(CountTrace *counting, const LayerTrace *trace, const KvSp
         const KvLayout *layout = &span->classes[span->heads[h].class_index].pool->layout;
         AttnPlan plan = span->plans[h];
         if (trace->device) plan.list = NULL; /* which is not the host's */
-        for (uint32_t r = 0; r < span->n_rows; r++)
-            attention_count(&plan, span->first_pos + r, layout, 1, &stats);
+        for (uint32_t r = 0; r < span->n_rows; r++) attention_count(&plan, span->first_pos + r, layout, 1, &stats);
         counting->counts.kv_bytes += stats.kv_bytes;
         /* Behind a window the model's own attention reads no more. */
         counting->counts.dense_bytes += has_window ? stats.kv_bytes : stats.context_bytes;

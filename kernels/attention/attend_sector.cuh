@@ -26,7 +26,8 @@ struct Stage {
     uint8_t n_steps; /* of 16 channels of its keys, which scores take */
 };
 
-/* n_steps: of keys, the first channels that are asked for; unrolled with a condition for each, not a loop of its own. */
+/* n_steps: of keys, the first channels that are asked for; unrolled with a condition for each, not a loop of its own.
+ */
 template <KvType type, int dim>
 __device__ void copy_sector(char *stage, const char *from, unsigned lane, unsigned n_steps)
 {

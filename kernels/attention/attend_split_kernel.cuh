@@ -74,8 +74,7 @@ __device__ void load_next(const SplitArgs &args, const Part &part, Way &way, cha
         const char *from = (const char *)__shfl_sync(kAllLanes, way.address, way.in_batch);
         const unsigned n_steps = has_bands ? __shfl_sync(kAllLanes, way.n_steps, way.in_batch) : dim / 16;
         if (from) copy_sector<type, dim>(ring + way.stage * Sector<type, dim>::kBytes, from, l.lane, n_steps);
-        if (l.lane == way.in_batch)
-            stages[way.stage] = {way.sector, way.is_listed, from == nullptr, (uint8_t)n_steps};
+        if (l.lane == way.in_batch) stages[way.stage] = {way.sector, way.is_listed, from == nullptr, (uint8_t)n_steps};
         way.in_batch++;
         way.visit += n_workers;
     }
@@ -94,7 +93,8 @@ template <KvType type, int dim, bool has_bands>
 __device__ void start_way(const SplitArgs &args, const Part &part, Way &way, char *ring, Stage *stages, const Lane &l,
                           unsigned n_workers)
 {
-    for (unsigned s = 0; s < args.n_stages; s++) load_next<type, dim, has_bands>(args, part, way, ring, stages, l, n_workers);
+    for (unsigned s = 0; s < args.n_stages; s++)
+        load_next<type, dim, has_bands>(args, part, way, ring, stages, l, n_workers);
 }
 
 /* The part's stored sectors that are this warp's turn; the first n_stages of them are on their way. */
@@ -110,8 +110,8 @@ __device__ void take_stored(const SplitArgs &args, Softmax<dim, tiles> &soft, co
         if (!Format<type>::kQuantised && visit == own.visit)
             put_own<type, dim>(args, part, own, ring + way.stage * Sector<type, dim>::kBytes, l);
         if (!at.is_missing)
-            attend_sector<type, type, dim, tiles, has_bands>(soft, part, at, ring + way.stage * Sector<type, dim>::kBytes, queries,
-                                                  cut, args.params.softcap, l);
+            attend_sector<type, type, dim, tiles, has_bands>(
+                soft, part, at, ring + way.stage * Sector<type, dim>::kBytes, queries, cut, args.params.softcap, l);
         __syncwarp();
         load_next<type, dim, has_bands>(args, part, way, ring, stages, l, n_workers);
     }
@@ -119,7 +119,7 @@ __device__ void take_stored(const SplitArgs &args, Softmax<dim, tiles> &soft, co
 }
 
 /* Images are few: one at a time, through the whole ring. */
-template <KvType type, int dim, int tiles, bool has_bands>
+template <KvType type, int dim, int tiles>
 __device__ void take_images(const SplitArgs &args, Softmax<dim, tiles> &soft, const Part &part, const uint4 *queries,
                             char *ring, const Lane &l, unsigned n_workers)
 {
@@ -134,8 +134,8 @@ __device__ void take_images(const SplitArgs &args, Softmax<dim, tiles> &soft, co
         __syncwarp();
         Stage at = {v.sector, v.is_listed, false, dim / 16}; /* of the rows' own page: no band cuts */
         attend_sector<KV_BF16, type, dim, tiles, false>(soft, part, at, ring,
-                                                 QueryPlaces<type, dim, has_bands>::images((uint4 *)queries, tiles), nullptr,
-                                                 args.params.softcap, l);
+                                                        QueryPlaces<type, dim, false>::images((uint4 *)queries, tiles),
+                                                        nullptr, args.params.softcap, l);
     }
     __syncwarp();
 }
@@ -161,6 +161,7 @@ __global__ void __launch_bounds__((kSplitMaxWorkers + 1) * kWarp, dim > 128 ? 1 
     unsigned n_workers = blockDim.x / kWarp - 1;
     Lane l = {threadIdx.x % kWarp, threadIdx.x % kWarp / 4, threadIdx.x % 4, threadIdx.x / kWarp};
     char *ring = memory + sizeof(shared) + l.warp * args.ring_bytes;
+    Stage *stages = shared.stages[l.warp];
     lw::grid_release();
     if (l.warp == 1) fetch_tables(args.params);
     uint2 *prefix = (uint2 *)(shared.merge.out + 2 * kMaxWarps); /* behind the scratch */
@@ -176,17 +177,15 @@ __global__ void __launch_bounds__((kSplitMaxWorkers + 1) * kWarp, dim > 128 ? 1 
     const bool is_early = args.params.launch.is_early, stores = !Format<type>::kQuantised && args.params.k;
     const bool is_ahead = stores && is_early;
     if (is_worker && has_work && is_early) way = find_way<dim, has_bands>(shared.parts[0], l, n_workers);
-    Own<dim> own = {};
     if (is_worker && has_work && is_ahead)
-        start_way<type, dim, has_bands>(args, shared.parts[0], way, ring, shared.stages[l.warp], l, n_workers);
+        start_way<type, dim, has_bands>(args, shared.parts[0], way, ring, stages, l, n_workers);
     lw::grid_wait();
     if (!has_work) return;
     if (is_worker && !is_early) way = find_way<dim, has_bands>(shared.parts[0], l, n_workers);
-    if (is_worker && stores) own = load_own<dim>(args, shared.parts[0], l, n_workers);
-    if (is_worker && !is_ahead)
-        start_way<type, dim, has_bands>(args, shared.parts[0], way, ring, shared.stages[l.warp], l, n_workers);
-    put_queries<type, dim, dim <= 128 ? 2 : 1, has_bands>(args, shared.parts[0], 8 * tiles, shared.queries[0], n_workers - l.warp,
-                                               n_workers + 1);
+    Own<dim> own = is_worker && stores ? load_own<dim>(args, shared.parts[0], l, n_workers) : Own<dim>{};
+    if (is_worker && !is_ahead) start_way<type, dim, has_bands>(args, shared.parts[0], way, ring, stages, l, n_workers);
+    put_queries<type, dim, dim <= 128 ? 2 : 1, has_bands>(args, shared.parts[0], 8 * tiles, shared.queries[0],
+                                                          n_workers - l.warp, n_workers + 1);
     __syncthreads();
     for (unsigned i = 0; shared.parts[i % kMaxParts].is_valid; i++) {
         const Part &part = shared.parts[i % kMaxParts];
@@ -199,12 +198,12 @@ __global__ void __launch_bounds__((kSplitMaxWorkers + 1) * kWarp, dim > 128 ? 1 
         Softmax<dim, tiles> soft;
         clear<Format<type>::kQuantised>(soft);
         const uint4 *queries = shared.queries[i % 2];
-        take_stored<type, dim, tiles, has_bands>(args, soft, part, way, own, queries, ring, shared.stages[l.warp], l, n_workers);
-        if (Format<type>::kQuantised) take_images<type, dim, tiles, has_bands>(args, soft, part, queries, ring, l, n_workers);
+        take_stored<type, dim, tiles, has_bands>(args, soft, part, way, own, queries, ring, stages, l, n_workers);
+        if (Format<type>::kQuantised) take_images<type, dim, tiles>(args, soft, part, queries, ring, l, n_workers);
         __syncthreads();
         if (next.is_valid) {
             way = find_way<dim, has_bands>(next, l, n_workers);
-            start_way<type, dim, has_bands>(args, next, way, ring, shared.stages[l.warp], l, n_workers);
+            start_way<type, dim, has_bands>(args, next, way, ring, stages, l, n_workers);
             if (stores) own = load_own<dim>(args, next, l, n_workers);
         }
         merge_workers<dim, tiles, Format<type>::kQuantised>(shared.merge, soft, l, n_workers);
@@ -223,7 +222,8 @@ template <KvType type, int dim, int tiles, bool has_bands> bool split_shape(Spli
 {
     const DeviceFacts *facts = device_facts();
     if (!facts) return false;
-    constexpr uint32_t kReserved = 1024, kFixed = sizeof(SplitShared<type, dim, tiles, has_bands>); /* reserved: by the driver */
+    constexpr uint32_t kReserved = 1024,
+                       kFixed = sizeof(SplitShared<type, dim, tiles, has_bands>); /* reserved: by the driver */
     constexpr uint32_t kStage = Sector<type, dim>::kBytes;
     constexpr uint32_t kLeast = Format<type>::kQuantised ? Sector<KV_BF16, dim>::kBytes : kStage;
     for (uint32_t per_processor = 2, workers = kSplitMaxWorkers; workers;) {

@@ -94,6 +94,6 @@ void try_bands(Device *device)
     try_tiny(device, "llama, f8 keys", plain, KV_F8, 0.01);
     try_tiny(device, "llama, int4 keys", plain, KV_INT4, 0.01);
     try_tiny(device, "qwen3, int8 keys", normed, KV_INT8, 0.01);
-    memset(streams, 0, sizeof streams); /* layers with a window have no roles */
+    memset(streams, 0, sizeof streams);                           /* layers with a window have no roles */
     try_tiny(device, "gemma2, windows", windows, KV_F16, 0.0001); /* whose few layers without a window change little */
 }

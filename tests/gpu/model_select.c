@@ -231,9 +231,8 @@ static void try_looking(Engine *engine, PolicyId policy, const char *name, const
     uint64_t counted = engine_seq_attention(engine, again, ROWS_DECODE).kv_bytes;
     uint64_t windows = engine_shape(engine)->window_tokens;
     const uint64_t seen = looks.counting.counts.kv_bytes;
-    device_report(seen == counted || (windows && seen > counted),
-                  "%s, policy %u: %llu bytes are seen, %llu counted", name, policy,
-                  (unsigned long long)seen, (unsigned long long)counted);
+    device_report(seen == counted || (windows && seen > counted), "%s, policy %u: %llu bytes are seen, %llu counted",
+                  name, policy, (unsigned long long)seen, (unsigned long long)counted);
     free(logits);
     list_check_free(looks.lists);
     const SeqId seqs[] = {base, run, again};
@@ -244,12 +243,9 @@ static void try_tiny(Device *device, const char *name, const char *const *settin
 {
     static const HeadRoles roles = {.name = "half", .streams = streams};
     const AttnPolicy policies[] = {
-        {.name = "dense"},
-        {.name = "half", .roles = &roles, .sink = 64, .recent_prefill = 64, .recent_decode = 64},
-        pages_of(NULL, 1),
-        pages_of(NULL, 4),
-        pages_of(&roles, 4),
-        windowed_pages()};
+        {.name = "dense"},   {.name = "half", .roles = &roles, .sink = 64, .recent_prefill = 64, .recent_decode = 64},
+        pages_of(NULL, 1),   pages_of(NULL, 4),
+        pages_of(&roles, 4), windowed_pages()};
     enum { N_POLICIES = sizeof policies / sizeof *policies };
     TinyModel model = tiny_model_default();
     char path[256];
