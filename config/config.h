@@ -66,6 +66,7 @@ typedef struct Config {
     uint32_t threads;      /* 0: all available */
     uint64_t host_memory;  /* bytes of all keys and values together */
     uint64_t swap_memory;  /* bytes of copies of those that had to give way */
+    uint64_t cache_memory; /* bytes of pages that only the prefix cache holds; 0: what is free */
     uint32_t audit;        /* tokens of an answer between two that are computed dense too; 0: none */
     bool baselines;        /* of eval, for requests */
     const char *attention; /* a preset, or auto */

@@ -116,6 +116,9 @@ const ConfigOption config_options[] = {
     {"cache", .kind = OPTION_CHOICE, FIELD(cache), .fallback = "on", .choices = cache_modes, .section = "batching",
      .commands = CMD_SERVE, .metavar = "MODE",
      .help = "reuse of common prefixes; exact: only where the result is the same bit by bit"},
+    {"cache_memory", .kind = OPTION_BYTES, FIELD(cache_memory), .fallback = "0", .shown = "what is free",
+     .max = 1ull << 46, .section = "batching", .commands = CMD_SERVE, .metavar = "SIZE",
+     .help = "keys and values that are kept for later requests only; beyond it what is worth least goes at once"},
 
     {"host", .kind = OPTION_TEXT, FIELD(host), .fallback = "127.0.0.1", .section = "server",
      .commands = CMD_SERVE | CMD_BENCH_SERVE, .metavar = "ADDRESS",

@@ -15,6 +15,7 @@ bool prefix_cache_new(const PrefixParams *params, PrefixCache **ret_cache, Error
     if (!cache) return error_set(error, ERR_NO_MEMORY, "no memory for the prefix cache");
     cache->engine = params->engine;
     cache->exact = params->exact;
+    cache->max_idle_bytes = params->max_idle_bytes ? params->max_idle_bytes : UINT64_MAX;
     cache->clock_usec = params->clock_usec;
     cache->max_pages = engine_context(params->engine) / KV_PAGE_TOKENS + 1;
     if (!prefix_tree_init(&cache->tree, params->max_nodes, error)) {
@@ -111,9 +112,20 @@ bool prefix_cache_evict(PrefixCache *cache)
     return false;
 }
 
-bool prefix_cache_make_room(PrefixCache *cache, uint32_t n)
+uint64_t prefix_cache_max_idle_bytes(const PrefixCache *cache)
 {
-    while (cache->tree.n_nodes - 1 - cache->tree.n_live < n)
+    return cache->max_idle_bytes;
+}
+
+/* Is there more that no cursor keeps than there may be beside so many bytes? */
+static bool is_over_limit(const PrefixCache *cache, uint64_t bytes)
+{
+    return bytes > cache->max_idle_bytes || cache->tree.idle_bytes > cache->max_idle_bytes - bytes;
+}
+
+bool prefix_cache_make_room(PrefixCache *cache, uint32_t n, uint64_t bytes)
+{
+    while (cache->tree.n_nodes - 1 - cache->tree.n_live < n || is_over_limit(cache, bytes))
         if (!prefix_cache_evict(cache)) return false;
     return true;
 }
@@ -452,8 +464,24 @@ void prefix_cache_extend(PrefixCache *cache, PrefixCursor *cursor, const PrefixR
     extend(&publisher);
 }
 
-/* The cursor's place becomes a checkpoint, as far as its pages are there, and the cursor leaves. */
-static void leave(const Publisher *publisher)
+/* Nobody stands on the pinned node any more; over the limit others go first, whatever they are worth. */
+static void release(PrefixCache *cache, uint32_t node)
+{
+    uint64_t idle = cache->tree.idle_bytes;
+    prefix_tree_unpin(&cache->tree, node);
+    uint64_t released = cache->tree.idle_bytes - idle;
+    if (!is_over_limit(cache, 0)) return;
+    prefix_tree_pin(&cache->tree, node);
+    (void)!prefix_cache_make_room(cache, 0, released);
+    prefix_tree_unpin(&cache->tree, node);
+    (void)!prefix_cache_make_room(cache, 0, 0);
+}
+
+/*
+ * The cursor's place becomes a checkpoint, as far as its pages are there, and the cursor leaves. open_page: behind it;
+ * NODE_NONE: there is none.
+ */
+static void leave(const Publisher *publisher, uint32_t open_page)
 {
     PrefixCache *cache = publisher->cache;
     PrefixCursor *cursor = publisher->cursor;
@@ -465,7 +493,11 @@ static void leave(const Publisher *publisher)
             if (publisher->classes.info[c].window != PLAN_ALL)
                 drop_unkept(publisher, c, prefix_first_needed(&publisher->classes.info[c], cursor->n_tokens), end);
     }
-    prefix_tree_unpin(&cache->tree, cursor->node);
+    if (open_page != NODE_NONE) {
+        prefix_tree_pin(&cache->tree, open_page);
+        prefix_tree_unpin(&cache->tree, cursor->node);
+    }
+    release(cache, open_page != NODE_NONE ? open_page : cursor->node);
     cursor->node = NODE_NONE;
 }
 
@@ -474,13 +506,13 @@ void prefix_cache_finish(PrefixCache *cache, PrefixCursor *cursor, const PrefixR
     if (cursor->node == NODE_NONE) return;
     Publisher publisher = publisher_of(cache, cursor, run);
     extend(&publisher);
-    uint32_t n_open = run->n_tokens - cursor->n_tokens;
+    uint32_t n_open = run->n_tokens - cursor->n_tokens, node = NODE_NONE;
     if (n_open > 0 && n_open < KV_PAGE_TOKENS) {
-        uint32_t node = publish(&publisher, n_open);
+        node = publish(&publisher, n_open);
         for (uint32_t c = 0; node != NODE_NONE && c < publisher.classes.n; c++)
             cache->tree.nodes[node].keep |= (uint8_t)(1 << c);
     }
-    leave(&publisher);
+    leave(&publisher, node);
 }
 
 bool prefix_cursor_is_open(const PrefixCursor *cursor)
@@ -492,7 +524,7 @@ void prefix_cache_close(PrefixCache *cache, PrefixCursor *cursor)
 {
     if (cursor->node == NODE_NONE) return;
     Publisher publisher = publisher_of(cache, cursor, NULL);
-    leave(&publisher);
+    leave(&publisher, NODE_NONE);
 }
 
 PrefixCursor prefix_cache_fork(PrefixCache *cache, const PrefixCursor *cursor)

@@ -14,6 +14,7 @@ typedef struct PrefixCache PrefixCache;
 typedef struct PrefixParams {
     Engine *engine;
     uint32_t max_nodes;
+    uint64_t max_idle_bytes;      /* of pages that no cursor keeps; 0: any number */
     bool exact;                   /* decoded runs of policies that tell decode from prefill never match */
     uint64_t (*clock_usec)(void); /* monotonic: what is used decays with time */
 } PrefixParams;
@@ -75,8 +76,12 @@ LW_CHECK bool prefix_cache_evict(PrefixCache *cache);
 
 /* What prefix_cache_evict gives up before it fails, in bytes; a page that a sequence has too counts, but stays. */
 uint64_t prefix_cache_idle_bytes(const PrefixCache *cache);
-/* Gives up what must go for n new pages to find a place among the nodes; false: too many are stood on. */
-LW_CHECK bool prefix_cache_make_room(PrefixCache *cache, uint32_t n);
+uint64_t prefix_cache_max_idle_bytes(const PrefixCache *cache); /* UINT64_MAX: any number */
+/*
+ * Gives up what must go for n new pages to find a place among the nodes, and so many bytes of them among those that no
+ * cursor keeps; false: there is none.
+ */
+LW_CHECK bool prefix_cache_make_room(PrefixCache *cache, uint32_t n, uint64_t bytes);
 
 typedef struct PrefixStats {
     uint64_t looked_up_tokens, evicted_pages; /* looked up: also for those that had to wait then */

@@ -8,6 +8,7 @@ struct PrefixCache {
     Engine *engine;
     PrefixTree tree;
     bool exact;
+    uint64_t max_idle_bytes; /* UINT64_MAX: any number */
     uint64_t (*clock_usec)(void);
     PrefixStats stats;
     /* Scratch of one call, by logical page; a sequence has at most max_pages. */

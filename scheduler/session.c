@@ -411,14 +411,26 @@ static bool refuse_memory(const SessionStore *store, Error *error)
                      store->call->session);
 }
 
+/* Of its pages; an open one of a quantised class has an image beside it, which is what was saved. */
+static uint64_t need_bytes(const SessionStore *store)
+{
+    uint64_t need = 0;
+    uint32_t n_classes;
+    const KvClassInfo *classes = classes_of(store, &n_classes);
+    for (SessionRecord record = {0}; session_next_record(&store->head, classes, &record);)
+        need += classes[record.class_index].page_bytes + (record.is_open ? record.bytes : 0);
+    return need;
+}
+
 /* Pages of the cache give way, but only if that helps. */
 static bool check_memory(const SessionStore *store, Error *error)
 {
     KvUsage usage = engine_kv_usage(store->engine);
-    uint64_t need = 0, idle = prefix_cache_idle_bytes(store->cache);
-    uint32_t n_classes;
-    const KvClassInfo *classes = classes_of(store, &n_classes);
-    for (SessionRecord record = {0}; session_next_record(&store->head, classes, &record);) need += record.bytes;
+    uint64_t need = need_bytes(store), idle = prefix_cache_idle_bytes(store->cache);
+    if (need > prefix_cache_max_idle_bytes(store->cache))
+        return error_set_param(error, ERR_TOO_LARGE, "cache_memory",
+                               "session '%s' takes %llu bytes, more than cache_memory", store->call->session,
+                               (unsigned long long)need);
     return usage.used_bytes + need <= usage.total_bytes + idle || refuse_memory(store, error);
 }
 
@@ -477,7 +489,7 @@ static bool publish(SessionStore *store, Error *error)
     PrefixEnd end;
     const PrefixKey key = {store->policy, store->head.salt, store->head.n_salt};
     if (!copy_tokens(store, &tokens, error)) return false;
-    if (!prefix_cache_make_room(store->cache, store->n_sets + 1)) {
+    if (!prefix_cache_make_room(store->cache, store->n_sets + 1, need_bytes(store))) {
         free(tokens);
         return error_set(error, ERR_BUSY, "session '%s': the prefix cache is full of what is in use",
                          store->call->session);

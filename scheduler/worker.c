@@ -247,6 +247,7 @@ static bool open_sched(Worker *worker, Error *error)
     const WorkerParams *params = &worker->params;
     const PrefixParams cache = {.engine = params->engine,
                                 .max_nodes = prefix_nodes(params->engine),
+                                .max_idle_bytes = params->max_cache_bytes,
                                 .exact = params->cache == CACHE_EXACT,
                                 .clock_usec = clock_now_usec};
     if (params->cache != CACHE_OFF && !prefix_cache_new(&cache, &worker->cache, error)) return false;

@@ -24,6 +24,7 @@ typedef struct WorkerParams {
     uint64_t max_swap_bytes;   /* copies of preempted pages */
     ScheduleMode schedule;
     CacheMode cache;
+    uint64_t max_cache_bytes; /* that only the prefix cache holds; 0: what is free */
     const char *session_dir; /* where sessions are saved; NULL: nowhere */
     uint32_t max_events;     /* room of the event queue, rounded up to a power of two; 0: 1024 */
     void (*wake)(void *arg); /* called on the engine thread after events were pushed (uv_async_send) */

@@ -253,6 +253,7 @@ static void on_loaded(uv_work_t *work, int status)
         .max_swap_bytes = serve->config.swap_memory,
         .schedule = serve->config.schedule,
         .cache = serve->config.cache,
+        .max_cache_bytes = serve->config.cache_memory,
         .session_dir = serve->config.session_dir,
     };
     if (serve->loaded && server_attach(serve->server, &serve->model, &params, error)) {

@@ -129,6 +129,20 @@ def test_20_uneven_sequences_leave_no_page_behind(tiny_path):
         assert server.stop() == 0
 
 
+def test_what_is_kept_for_later_has_a_limit(tiny_path):
+    """The last conversation is there, what came before has gone, and all that is kept is within the limit."""
+    server = longwave_server.Server(tiny_path, "--ctx", "1024", "--cache-memory", "256K")
+    try:
+        bodies = [{"prompt": [300 + i % 50] * 200, "max_tokens": 20, "ignore_eos": True} for i in range(20)]
+        cached = [server.post(COMPLETIONS, body)[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+                  for body in [*bodies, bodies[-1], bodies[0]]]
+        assert cached[-2:] == [199, 0]
+        server.wait_idle()
+        assert 0 < server.metric("longwave_kv_idle_bytes") <= 256 << 10
+    finally:
+        assert server.stop() == 0
+
+
 @pytest.mark.parametrize("swap", ["0", "16M"])
 def test_22_two_that_fit_singly_both_finish(tiny_path, swap):
     server = longwave_server.Server(tiny_path, "--ctx", "1024", "--host-memory", "1M", "--swap-memory", swap, "--cache", "off")

@@ -35,15 +35,25 @@ static uint64_t clock_usec(void)
     return rig_usec;
 }
 
-PrefixRig prefix_rig_new(uint32_t max_nodes, bool exact)
+static PrefixRig rig_with(PrefixParams params)
 {
     PrefixRig rig = {.engine = fake_pages_new(rig_policies, N_POLICIES)};
-    const PrefixParams params = {
-        .engine = rig.engine, .max_nodes = max_nodes, .exact = exact, .clock_usec = clock_usec};
+    params.engine = rig.engine;
+    params.clock_usec = clock_usec;
     Error error;
     rig_usec = 0;
     cr_assert(prefix_cache_new(&params, &rig.cache, &error), "%s", error.text);
     return rig;
+}
+
+PrefixRig prefix_rig_new(uint32_t max_nodes, bool exact)
+{
+    return rig_with((PrefixParams){.max_nodes = max_nodes, .exact = exact});
+}
+
+PrefixRig prefix_rig_limited(uint64_t max_idle_bytes)
+{
+    return rig_with((PrefixParams){.max_nodes = 100, .max_idle_bytes = max_idle_bytes});
 }
 
 void prefix_rig_free(PrefixRig *rig)

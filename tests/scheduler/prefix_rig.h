@@ -15,6 +15,8 @@ typedef struct PrefixRig {
 
 extern uint64_t rig_usec;
 PrefixRig prefix_rig_new(uint32_t max_nodes, bool exact);
+/* A page is a byte. */
+PrefixRig prefix_rig_limited(uint64_t max_idle_bytes);
 /* Checks that nothing is kept when the cache is gone. */
 void prefix_rig_free(PrefixRig *rig);
 

@@ -39,15 +39,21 @@ uint32_t session_folder_remove(const char *folder)
     return n;
 }
 
-SessionRig session_rig_on(Engine *engine, const char *folder)
+SessionRig session_rig_limited(Engine *engine, const char *folder, uint64_t max_idle_bytes)
 {
     SessionRig rig = {.engine = engine};
-    const PrefixParams params = {.engine = engine, .max_nodes = 200, .clock_usec = no_time};
+    const PrefixParams params = {
+        .engine = engine, .max_nodes = 200, .max_idle_bytes = max_idle_bytes, .clock_usec = no_time};
     cr_assert(prefix_cache_new(&params, &rig.cache, &session_rig_error), "%s", session_rig_error.text);
     cr_assert(session_store_new(&(SessionParams){engine, rig.cache, folder}, &rig.store, &session_rig_error), "%s",
               session_rig_error.text);
     engine_rig_text(engine, 1, rig.text, SESSION_RIG_TEXT);
     return rig;
+}
+
+SessionRig session_rig_on(Engine *engine, const char *folder)
+{
+    return session_rig_limited(engine, folder, 0);
 }
 
 SessionRig session_rig_new(KvType type, const char *folder)

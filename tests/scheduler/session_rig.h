@@ -21,6 +21,8 @@ void session_folder_new(char *folder);
 /* Removes it with all that is in it; returns how many files there were. */
 uint32_t session_folder_remove(const char *folder);
 SessionRig session_rig_on(Engine *engine, const char *folder);
+/* The cache keeps so many bytes for later at most. */
+SessionRig session_rig_limited(Engine *engine, const char *folder, uint64_t max_idle_bytes);
 SessionRig session_rig_new(KvType type, const char *folder);
 void session_rig_free(SessionRig *rig);
 /* Tokens text [n] are computed and cached, from n_prompt on as decoded. */

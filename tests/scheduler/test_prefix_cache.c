@@ -236,6 +236,31 @@ Test(prefix_cache, the_least_used_goes_first_and_its_end_before_its_start)
     prefix_rig_free(&rig);
 }
 
+/* Of that, what a live sequence stands on is none. */
+Test(prefix_cache, what_nobody_stands_on_keeps_to_its_limit)
+{
+    PrefixEnd end;
+    two_lines(64);
+    PrefixRig rig = prefix_rig_limited(3);
+    RigRun run = rig_open(&rig, FULL, 0, tokens, 320);
+    rig_run_to(&rig, &run, tokens, 320, 64);
+    cr_assert_eq(prefix_cache_stats(rig.cache).n_pages, 5);
+    rig_finish(&rig, &run);
+    cr_assert_eq(prefix_cache_idle_bytes(rig.cache), 3);
+    cr_assert_eq(rig_look(&rig, FULL, 0, tokens, 320, &end), 192);
+    cr_assert_eq(end, PREFIX_EVICTED);
+    rig_usec += 1000;
+    run = rig_open(&rig, FULL, 0, others, 320);
+    rig_run_to(&rig, &run, others, 200, 64);
+    rig_close(&rig, &run);
+    cr_assert_eq(prefix_cache_stats(rig.cache).n_pages, 3);
+    cr_assert_eq(rig_look(&rig, FULL, 0, others, 320, &end), 192);
+    cr_assert(prefix_cache_make_room(rig.cache, 1, 2));
+    cr_assert_eq(prefix_cache_idle_bytes(rig.cache), 1);
+    cr_assert_not(prefix_cache_make_room(rig.cache, 1, 4));
+    prefix_rig_free(&rig);
+}
+
 /* Ten uses are worth more than a later one, for a while. */
 Test(prefix_cache, uses_count_and_are_forgotten)
 {

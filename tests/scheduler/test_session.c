@@ -353,6 +353,33 @@ Test(session, cached_pages_give_way_to_a_restore_and_used_ones_do_not)
     session_folder_remove(folder);
 }
 
+/* However often what is there was used: a restore is whole, or there is none. */
+Test(session, a_restore_keeps_to_the_limit_of_the_cache)
+{
+    char folder[64];
+    uint32_t n;
+    session_folder_new(folder);
+    Engine *engine = ENGINE_RIG(small_memory(12), NULL);
+    size_t page_bytes = engine_policy_classes(engine, 0, &n)->page_bytes;
+    SessionRig rig = session_rig_limited(engine, folder, 4 * page_bytes);
+    session_rig_compute(&rig, 0, rig.text, 200, 200);
+    cr_assert_eq(session_rig_save(&rig, 0, "four", 200, NULL), ERR_NONE);
+    session_rig_compute(&rig, 0, rig.text + 100, 250, 250);
+    for (int i = 0; i < 5; i++) cr_assert_eq(session_rig_look(&rig, rig.text + 100, 251), 250);
+    cr_expect_eq(session_rig_restore(&rig, "four", &n), ERR_NONE, "%s", session_rig_error.text);
+    cr_expect_eq(session_rig_look(&rig, rig.text, 201), 200);
+    cr_expect_eq(prefix_cache_idle_bytes(rig.cache), 4 * page_bytes);
+    session_rig_free(&rig);
+    engine = ENGINE_RIG(small_memory(12), NULL);
+    rig = session_rig_limited(engine, folder, 3 * page_bytes);
+    session_rig_compute(&rig, 0, rig.text + 100, 60, 60);
+    cr_expect_eq(session_rig_restore(&rig, "four", NULL), ERR_TOO_LARGE);
+    cr_expect_str_eq(session_rig_error.param, "cache_memory");
+    cr_expect_eq(session_rig_look(&rig, rig.text + 100, 61), 60);
+    session_rig_free(&rig);
+    session_folder_remove(folder);
+}
+
 /* Given up after any number of steps: nothing is left, neither pages nor files. */
 Test(session, a_call_may_be_given_up_at_any_time)
 {
