@@ -9,7 +9,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-target=$(realpath -- "${1:-.}")
+target=$(realpath -e -- "${1:-.}") && [ -d "$target" ] && [ -w "$target" ] || die "${1:-.} is no folder that can be written to"
 # shellcheck disable=SC2086
 install_missing $lw_build_packages dpkg-dev binutils
 build=$lw_root/build-deb

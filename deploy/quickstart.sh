@@ -11,7 +11,9 @@ usage="usage: deploy/quickstart.sh [--once]
 
 environment:
   LONGWAVE_PORT     port on 127.0.0.1 (8080)
-  LONGWAVE_MODEL    another GGUF file to serve (a small one is fetched otherwise)"
+  LONGWAVE_MODEL    another GGUF file to serve (a small one is fetched otherwise)
+  LONGWAVE_BUILD_OPTIONS
+                    for meson setup, such as -Dgpu=disabled; counts when nothing is built yet"
 
 once=
 case "${1-}" in
@@ -28,8 +30,9 @@ esac
 
 port=${LONGWAVE_PORT:-8080}
 case $port in
-*[!0-9]*) die "LONGWAVE_PORT is '$port', not a port" ;;
+*[!0-9]* | ??????*) die "LONGWAVE_PORT is '$port', not a port" ;;
 esac
+[ "$port" -ge 1 ] && [ "$port" -le 65535 ] || die "LONGWAVE_PORT is '$port', not between 1 and 65535"
 url=http://127.0.0.1:$port
 binary=$lw_root/build-release/server/longwave
 pid_file=$lw_cache/serve-$port.pid # "process model"
@@ -41,7 +44,9 @@ build() {
     install_missing $lw_build_packages $lw_model_packages curl
     if [ ! -f "$lw_root/build-release/build.ninja" ]; then
         say "configuring $lw_root/build-release"
-        meson setup "$lw_root/build-release" "$lw_root" -Dbuildtype=release -Dtests=disabled >&2 </dev/null
+        # shellcheck disable=SC2086
+        meson setup "$lw_root/build-release" "$lw_root" -Dbuildtype=release -Dtests=disabled \
+            ${LONGWAVE_BUILD_OPTIONS-} >&2 </dev/null
     fi
     say "building"
     ninja -C "$lw_root/build-release" server/longwave >&2 </dev/null
