@@ -29,6 +29,8 @@ static void print_help_line(const ConfigOption *option)
         print_choices(option->choices, ", ");
     }
     if (option->kind != OPTION_FLAG && (option->fallback || option->shown)) printf(" [%s]", print_default_text(option));
+    bool is_on = option->kind == OPTION_FLAG && option->fallback && !strcmp(option->fallback, "on");
+    if (is_on) printf(" [on; %s=off]", flag);
     putchar('\n');
 }
 

@@ -22,6 +22,12 @@ def test_lost_output_is_an_error(tiny_path, command, closed):
     assert done.returncode == 1 and "cannot write" in done.stderr
 
 
+def test_help_tells_what_is_on_and_how_to_turn_it_off():
+    told = subprocess.run([BINARY, "serve", "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    lines = {line.split()[0]: line for line in told.splitlines() if line.startswith("      --")}
+    assert lines["--page"].endswith("[on; --page=off]") and "[on" not in lines["--baselines"]
+
+
 def test_a_server_without_standard_streams_logs_into_nothing_else(tiny_path):
     port = longwave_server.free_port()
     process = subprocess.Popen([BINARY, "serve", "-m", tiny_path, "--port", str(port), "--log-level", "debug"],
