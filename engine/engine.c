@@ -51,8 +51,8 @@ static bool set_limits(Engine *engine, Error *error)
     uint32_t trained = engine->shape.train_context;
     if (p->context > trained && !goes_beyond(p, trained))
         return error_set_param(error, ERR_INVALID, "ctx",
-                               "ctx is %u, but the model is trained for %u tokens; attention with other positions "
-                               "goes further",
+                               "ctx is %u, but the model is trained for %u tokens; only attention that packs "
+                               "positions goes further, as hip-3k and hip-5k",
                                p->context, trained);
     if (p->context > MAX_CONTEXT)
         return error_set_param(error, ERR_INVALID, "ctx", "ctx is %u, more than %d", p->context, MAX_CONTEXT);

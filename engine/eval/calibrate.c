@@ -99,8 +99,8 @@ static bool add_spec(Calibrate *calibrate, const char *text, size_t n, Error *er
 static bool check_tokens(const char *name, uint32_t tokens, uint32_t least, Error *error)
 {
     if (tokens % KV_PAGE_TOKENS == 0 && tokens >= least) return true;
-    return error_set_param(error, ERR_INVALID, name, "%s: %u is no multiple of %d tokens of at least %u", name, tokens,
-                           KV_PAGE_TOKENS, least);
+    return error_set_param(error, ERR_INVALID, name, "'%s' is %u tokens; it has to be a multiple of %d, at least %u",
+                           name, tokens, KV_PAGE_TOKENS, least);
 }
 
 static bool check_params(const CalibrateParams *p, Error *error)

@@ -101,6 +101,14 @@ static bool refuse(const char *part, const char *why, Error *error)
     return error_set_param(error, ERR_INVALID, "policies", "'%s' %s", part, why);
 }
 
+static bool refuse_preset(const char *part, Error *error)
+{
+    char known[256] = "";
+    for (size_t i = 0, n = 0; preset_name_at(i) && n < sizeof known; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", preset_name_at(i));
+    return error_set_param(error, ERR_INVALID, "policies", "'%s' is no preset (known: %s)", part, known);
+}
+
 static bool read_number(const char *part, const char *text, double *ret_value, Error *error)
 {
     char *end;
@@ -207,7 +215,8 @@ static bool apply(char *part, PolicySpec *spec, Error *error)
 {
     char *equals = strchr(part, '=');
     const Field *field = equals ? find_field(part, (size_t)(equals - part)) : NULL;
-    if (!field) return refuse(part, "is not FIELD=VALUE of a policy", error);
+    if (!equals) return refuse(part, "is not FIELD=VALUE", error);
+    if (!field) return refuse(part, "names no field of a policy (docs/eval.md lists them)", error);
     if (spec->given & bit_of(field)) return refuse(part, "is there twice", error);
     spec->given |= bit_of(field);
     double real = 0;
@@ -239,7 +248,7 @@ bool policy_spec_parse(const char *text, size_t n, PolicySpec *ret_spec, Error *
     char *part = strtok_r(parts, ":", &rest);
     if (!part) return refuse(spec.text, "has no name", error);
     const AttnPolicy *preset = preset_find(part);
-    if (!preset) return refuse(part, "is no preset", error);
+    if (!preset) return refuse_preset(part, error);
     spec.preset = preset;
     spec.policy = *preset;
     while ((part = strtok_r(NULL, ":", &rest)))

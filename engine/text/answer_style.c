@@ -179,7 +179,11 @@ static bool name_format(const char *name, const ToolFormat **ret_format, Error *
             *ret_format = &formats[i];
             return true;
         }
-    return error_set_param(error, ERR_INVALID, "tool_format", "tool_format '%.40s' is not known", name);
+    char known[256] = "";
+    for (size_t i = 0, n = 0; i < N_FORMATS && n < sizeof known; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", formats[i].name);
+    return error_set_param(error, ERR_INVALID, "tool_format", "tool_format '%.40s' is not known (known: %s)", name,
+                           known);
 }
 
 static void set_mark(AnswerStyle *style, AnswerMark mark, const char *text, size_t n, const Tokenizer *tokenizer)
@@ -246,8 +250,12 @@ static bool find_thoughts(AnswerStyle *style, const char *source, const char *na
         set_text(style, MARK_THINK, open, tokenizer);
         set_text(style, MARK_THINK_END, close, tokenizer);
     }
-    return is_known ||
-           error_set_param(error, ERR_INVALID, "reasoning_format", "reasoning_format '%.40s' is not known", name);
+    if (is_known) return true;
+    char known[128] = "none";
+    for (size_t i = 0, n = strlen(known); i < N_THOUGHTS && n < sizeof known; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, ", %s", thoughts[i].name);
+    return error_set_param(error, ERR_INVALID, "reasoning_format", "reasoning_format '%.40s' is not known (known: %s)",
+                           name, known);
 }
 
 /*

@@ -68,4 +68,6 @@ def test_gates_and_what_is_wrong_with_them(tiny_path, tmp_path):
 def test_wrong_options(tiny_path, tmp_path):
     for options in ((), ("-m", str(tiny_path)), ("-o", "x"), ("-m", str(tiny_path), "-o", "x", "--sparsity", "2")):
         assert calibrate(*options).returncode == 2, options
+    done = calibrate("-m", str(tiny_path), "-o", str(tmp_path / "x"), "--sink", "32")
+    assert done.returncode == 2 and "'sink' is 32 tokens; it has to be a multiple of 64" in done.stderr, done.stderr
     assert "--sparsity" in calibrate("--help").stdout

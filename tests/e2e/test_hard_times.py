@@ -60,6 +60,8 @@ WRONG_TEXTS = {
     "tool_format": ["nonsense"],
     "reasoning_format": ["nonsense"],
 }
+# What is said to be there instead.
+OFFERED = {"attention": "hip-3k", "tool_format": "hermes", "reasoning_format": "mistral"}
 
 
 def wrong_values(name, values):
@@ -87,6 +89,7 @@ def test_every_key_wrong_in_turn(tiny_path, tmp_path):
             said = done.stderr.splitlines()[-1]
             where = value if name in ("model", "host", "api_key_file") and value else name
             assert name in said.replace("-", "_") or where[:40] in said, (name, value, said)
+            assert OFFERED.get(name, "") in said, (name, said)
             tried += 1
     assert tried > 100
 

@@ -68,7 +68,9 @@ Test(answer_style, options_name_a_form)
     cr_expect_not(style.has_reasoning);
     cr_assert_not(answer_style_find(NULL, rig.tokenizer, "morse", NULL, &style, &error));
     cr_expect(error.code == ERR_INVALID && !strcmp(error.param, "tool_format"));
+    cr_expect(strstr(error.text, "hermes, ") && strstr(error.text, ", generic)"), "all are named: %s", error.text);
     cr_assert_not(answer_style_find(NULL, rig.tokenizer, NULL, "aloud", &style, &error));
     cr_expect(error.code == ERR_INVALID && !strcmp(error.param, "reasoning_format"));
+    cr_expect(strstr(error.text, "none, ") && strstr(error.text, ", seed)"), "all are named: %s", error.text);
     token_rig_free(&rig);
 }

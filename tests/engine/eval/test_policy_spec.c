@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/eval/policy_spec.h"
 
+#include "engine/select/presets.h"
+
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -31,6 +33,14 @@ Test(test_policy_spec, fields_change_what_they_name)
     cr_assert(early.early_layers == 3 && early.early_keep_tokens == PLAN_ALL && early.max_missing_mass == 0.125);
     cr_assert_eq(parse("hip-3k:early=64").policy.selection.early_layers, UINT64_MAX);
     cr_assert_eq(parse("lserve-4k:budget=1024:bypass=2048").policy.selection.bypass, 2048);
+}
+
+Test(test_policy_spec, an_unknown_preset_meets_the_names_of_all)
+{
+    PolicySpec spec;
+    cr_assert_not(policy_spec_parse("hip-4k", 6, &spec, &error));
+    for (size_t i = 0; preset_name_at(i); i++)
+        cr_expect(strstr(error.text, preset_name_at(i)), "%s: %s", preset_name_at(i), error.text);
 }
 
 /* policy.h has the rule that these numbers are of. */
