@@ -61,8 +61,10 @@ void attention_count(const AttnPlan *plan, uint32_t position, const KvLayout *la
     if (from < sink) from = sink;
     if (from > n || plan->positions == POSITIONS_GROUPED) from = n;
     if (plan->positions == POSITIONS_GROUPED) sink = n; /* all are seen */
-    uint64_t sectors = n_sectors(sink) + n_sectors(n) - from / KV_SECTOR_TOKENS + plan->n_list;
-    uint64_t keys = keys_of_run(plan, page, layout, from / KV_SECTOR_TOKENS, n_sectors(n));
+    /* A context that ends within the first range ends within a sector, which is read once. */
+    uint32_t begin = from < n ? from / KV_SECTOR_TOKENS : n_sectors(n);
+    uint64_t sectors = n_sectors(sink) + n_sectors(n) - begin + plan->n_list;
+    uint64_t keys = keys_of_run(plan, page, layout, begin, n_sectors(n));
     if (plan->positions == POSITIONS_PACKED) {
         uint32_t moved = n_sectors(sink) + plan->n_list, end = plan->recent_from / KV_SECTOR_TOKENS;
         keys += keys_of_run(plan, page, layout, end > moved ? end - moved : 0, end);
