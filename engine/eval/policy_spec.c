@@ -167,16 +167,6 @@ static void store(const Field *field, size_t offset, double real, uint32_t count
         memcpy((char *)at + offset, &count, sizeof count);
 }
 
-/* As requests say it: the stages of each preset have their own way to follow. */
-static bool set_budget(const char *part, uint32_t budget, AttnPolicy *policy, Error *error)
-{
-    const AttnWish wish = {.budget = budget};
-    if (!budget) return refuse(part, "is nothing", error);
-    if (wish_apply(&wish, policy, policy, error)) return true;
-    snprintf(error->param, sizeof error->param, "policies");
-    return error_prefix(error, "'%s'", part);
-}
-
 static const Field *find_field(const char *name, size_t n)
 {
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
@@ -187,6 +177,32 @@ static const Field *find_field(const char *name, size_t n)
 static uint64_t bit_of(const Field *field)
 {
     return UINT64_C(1) << (field - fields);
+}
+
+static bool is_given(const PolicySpec *spec, const char *name)
+{
+    return spec->given & bit_of(find_field(name, strlen(name)));
+}
+
+/*
+ * As requests say it: the stages of each preset have their own way to follow. Comes behind all other fields, so that
+ * their order means nothing; bypass and early_keep stay where they are given.
+ */
+static bool set_budget(const char *part, uint32_t budget, PolicySpec *spec, Error *error)
+{
+    const AttnWish wish = {.budget = budget};
+    const Selection asked = spec->policy.selection;
+    Selection *selection = &spec->policy.selection;
+    if (!budget) return refuse(part, "is nothing", error);
+    if (!wish_apply(&wish, &spec->policy, &spec->policy, error)) {
+        snprintf(error->param, sizeof error->param, "policies");
+        return error_prefix(error, "'%s'", part);
+    }
+    if (is_given(spec, "recent") && selection->recent != asked.recent)
+        return refuse(part, "says another recent range than recent does", error);
+    if (is_given(spec, "bypass")) selection->bypass = asked.bypass;
+    if (is_given(spec, "early_keep")) selection->early_keep_tokens = asked.early_keep_tokens;
+    return true;
 }
 
 /* Fields that change nothing would let two names stand for one policy. */
@@ -210,8 +226,14 @@ static bool check_needs(const PolicySpec *spec, Error *error)
     return true;
 }
 
+/* The one part that waits for all others. */
+typedef struct LastPart {
+    const char *part; /* "budget=VALUE", or NULL */
+    uint32_t budget;
+} LastPart;
+
 /* "FIELD=VALUE" */
-static bool apply(char *part, PolicySpec *spec, Error *error)
+static bool apply(char *part, PolicySpec *spec, LastPart *ret_last, Error *error)
 {
     char *equals = strchr(part, '=');
     const Field *field = equals ? find_field(part, (size_t)(equals - part)) : NULL;
@@ -228,7 +250,10 @@ static bool apply(char *part, PolicySpec *spec, Error *error)
     }
     if (!read_value(field, part, equals + 1, &real, &count, error)) return false;
     AttnPolicy *policy = &spec->policy;
-    if (field->kind == FIELD_BUDGET) return set_budget(part, count, policy, error);
+    if (field->kind == FIELD_BUDGET) {
+        *ret_last = (LastPart){part, count};
+        return true;
+    }
     for (uint32_t i = 0; field->of_stages && i < policy->selection.n_stages; i++)
         store(field, field->offset, real, count, &policy->selection.stages[i]);
     if (!field->of_stages) store(field, field->offset, real, count, policy);
@@ -251,8 +276,10 @@ bool policy_spec_parse(const char *text, size_t n, PolicySpec *ret_spec, Error *
     if (!preset) return refuse_preset(part, error);
     spec.preset = preset;
     spec.policy = *preset;
+    LastPart last = {0};
     while ((part = strtok_r(NULL, ":", &rest)))
-        if (!apply(part, &spec, error)) return false;
+        if (!apply(part, &spec, &last, error)) return false;
+    if (last.part && !set_budget(last.part, last.budget, &spec, error)) return false;
     if (!check_needs(&spec, error)) return false;
     *ret_spec = spec;
     return true;
@@ -300,11 +327,6 @@ bool policy_specs_on_device(const char *list, Error *error)
             return error_set_param(error, ERR_UNSUPPORTED, "device",
                                    "a GPU does not have the policy '%s'; --device cpu does", spec.text);
     return true;
-}
-
-static bool is_given(const PolicySpec *spec, const char *name)
-{
-    return spec->given & bit_of(find_field(name, strlen(name)));
 }
 
 bool policy_spec_take_roles(PolicySpec *spec, const AttnPolicy *policies, uint32_t n, Error *error)

@@ -107,6 +107,30 @@ Test(test_policy_spec, what_is_not_known_is_refused)
     cr_assert_not(policy_spec_parse(longer, sizeof longer, &spec, &error));
 }
 
+/* A budget had undone the bypass and the recent range before it, and was measured by units that changed behind it. */
+Test(test_policy_spec, the_order_of_fields_means_nothing)
+{
+    static const char *const pairs[][2] = {
+        {"lserve-4k:bypass=8192:budget=512", "lserve-4k:budget=512:bypass=8192"},
+        {"lserve-4k:unit=16:budget=416", "lserve-4k:budget=416:unit=16"},
+        {"hip-3k:recent=512:sink=64:budget=2048", "hip-3k:budget=2048:sink=64:recent=512"},
+        {"hip-3k:early=2:early_keep=all:budget=2048", "hip-3k:budget=2048:early_keep=all:early=2"},
+        {"streaming-llm:sink=128:budget=1024", "streaming-llm:budget=1024:sink=128"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const Selection one = parse(pairs[i][0]).policy.selection, other = parse(pairs[i][1]).policy.selection;
+        cr_expect(one.budget == other.budget && one.bypass == other.bypass && one.recent == other.recent &&
+                      one.sink == other.sink && one.early_keep_tokens == other.early_keep_tokens,
+                  "%s", pairs[i][0]);
+        for (uint32_t s = 0; s < one.n_stages; s++)
+            cr_expect_eq(one.stages[s].keep_tokens, other.stages[s].keep_tokens, "%s", pairs[i][0]);
+    }
+    cr_assert_eq(parse(pairs[0][0]).policy.selection.bypass, 8192);
+    PolicySpec spec;
+    const char *twice = "streaming-llm:recent=512:budget=1024";
+    cr_assert_not(policy_spec_parse(twice, strlen(twice), &spec, &error));
+    cr_assert_str_eq(error.param, "policies");
+}
+
 /* What a policy says of its roles' ranges counts, also where that is nothing. */
 Test(test_policy_spec, ranges_of_roles_are_the_files_unless_given)
 {
