@@ -91,8 +91,8 @@ def gemma3(tmp_path_factory):
                                            "layers=6", "window=96")
 
 
-SAME_REACH = {"sink": 64, "recent": 128, "streaming": [{"layer": 0, "heads": [0]}, {"layer": 1, "heads": [0, 1]}]}
-ALL_STREAM = {"sink": 64, "recent": 64, "streaming": [{"layer": 0, "heads": [0, 1]}, {"layer": 1, "heads": [0, 1]}]}
+SAME_REACH = {"sink": 64, "recent": 128, "recent_prefill": 128, "streaming": [{"layer": 0, "heads": [0]}, {"layer": 1, "heads": [0, 1]}]}
+ALL_STREAM = {"sink": 64, "recent": 64, "recent_prefill": 64, "streaming": [{"layer": 0, "heads": [0, 1]}, {"layer": 1, "heads": [0, 1]}]}
 OTHER_REACH = {**SAME_REACH, "recent_prefill": 256}  # decoded tokens differ from those of a prompt
 # Decoded rows that select; blocks of prompts that do too; keys cut by distance.
 PAGES = {"preset": "lserve-4k", "budget": 512}
